@@ -1,0 +1,385 @@
+"""The bank of answers: runs it on the exercises, and says where answers and exercises disagree.
+
+Authors' code only, in this process: what learners hand in never comes here.
+"""
+
+import contextlib
+import io
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from autograder import assembly, nbgrader_course, source
+from autograder.course import Answer, Chapter
+from autograder.judge import Asked, cases_of
+from autograder.problems import Problem
+from autograder.slicing import needed
+from autograder.source import short
+from helpers.diagnosis import Misconception, fingerprint, match
+from helpers.exercise import (
+    Assessment,
+    Exercise,
+    Fault,
+    Observation,
+    Tried,
+    assess,
+    is_stub,
+    observe,
+    one_line,
+    public_rng,
+    rows,
+)
+from helpers.quiz import questions_of
+
+SEEDS = 10
+FEWEST = {"right": 2, "wrong": 5}
+"""How many answers of each kind an exercise needs."""
+
+
+# --- running answers -----------------------------------------------------------------------------
+
+
+def course_code(chapter: Chapter) -> list[str]:
+    """The chapter's own cells: what an answer may build on."""
+    return [text for _, text, _ in assembly.given_cells(chapter)]
+
+
+def public_cases(exercise: Exercise) -> list[Asked]:
+    """The cases that a learner sees."""
+    return [Asked(case, hidden=False) for case in exercise.cases(public_rng(exercise))]
+
+
+def run_answer(
+    given: Sequence[str], answer: str, exercise: Exercise, asked: Sequence[Asked]
+) -> list[Tried]:
+    """What the probe observes of an answer in a fresh namespace, with the given code it needs.
+
+    An answer that can't be run faults every case.
+    """
+    with _quietly():
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        try:
+            for code in (*needed(answer, (), given), answer):
+                exec(compile(code, f"<answer to {exercise.id}>", "exec"), namespace)
+        except (Exception, SystemExit) as error:
+            fault: Fault = "unanswered" if is_stub(error) else "error"
+            broken = Observation(fault=fault, message=one_line(error))
+            return [Tried(each.case, broken, each.hidden) for each in asked]
+        return [
+            Tried(each.case, observe(exercise, namespace, each.case), each.hidden) for each in asked
+        ]
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """What answers print and warn of is theirs."""
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(action="ignore"),
+    ):
+        yield
+
+
+def public_bank(chapter: Chapter) -> list[Misconception]:
+    """The chapter's known mistakes, as they behave in the public cases."""
+    given = course_code(chapter)
+    found = []
+    for answer in chapter.answers:
+        if answer.kind == "wrong" and answer.exercise in chapter.exercises:
+            exercise = chapter.exercises[answer.exercise]
+            tried = run_answer(given, answer.source, exercise, public_cases(exercise))
+            found.append(misconception(answer, tried))
+    return found
+
+
+def misconception(answer: Answer, tried: Sequence[Tried]) -> Misconception:
+    """A wrong answer and how it behaved, for diagnosis."""
+    about = answer.exercise, answer.name, answer.hint, answer.see
+    return Misconception(*about, fingerprint(tried))
+
+
+# --- checking a chapter's bank -------------------------------------------------------------------
+
+
+def check_bank(chapter: Chapter, seeds: int = SEEDS) -> list[Problem]:
+    """All that is wrong with the exercises of a chapter and its bank; nothing if it may ship."""
+    problems = [*_words(chapter), *_hidden_classes(chapter), *_quiz(chapter)]
+    for key in chapter.exercises:
+        problems += _counts(chapter, key)
+        problems += _cases(chapter, key)
+        problems += Trial(chapter, key, seeds).problems()
+    return problems
+
+
+class Trial:
+    """One exercise's answers, run on the cases of many seeds.
+
+    What an answer does in public cases is the same on every seed, so it is observed once.
+    """
+
+    def __init__(self, chapter: Chapter, key: str, seeds: int) -> None:
+        self.chapter = chapter
+        self.key = key
+        self.exercise = chapter.hidden[key]
+        self.given = course_code(chapter)
+        self.public = public_cases(chapter.exercises[key])
+        secret = [cases_of(chapter, key, secret=f"seed {seed}") for seed in range(seeds)]
+        self.hidden = [[each for each in asked if each.hidden] for asked in secret]
+
+    def problems(self) -> Iterator[Problem]:
+        """What the answers show of the exercise, and it of them."""
+        yield from self._starter()
+        right = [answer for answer in self.chapter.answers if self._is(answer, "right")]
+        reference = assembly.reference_answers(self.chapter)[self.key]
+        for answer in (Answer(self.key, "right", "the reference", reference), *right):
+            yield from self._right(answer, self._observe(answer.source))
+        wrong = [answer for answer in self.chapter.answers if self._is(answer, "wrong")]
+        prints = {}
+        for answer in wrong:
+            by_seed = self._observe(answer.source)
+            yield from self._wrong(answer, by_seed)
+            prints[answer] = self._prints(by_seed)
+        yield from self._diagnoses(prints)
+
+    def _is(self, answer: Answer, kind: str) -> bool:
+        return answer.exercise == self.key and answer.kind == kind
+
+    def _observe(self, code: str) -> list[list[Tried]]:
+        """What an answer does in the public and hidden cases of each seed."""
+        seen = run_answer(self.given, code, self.exercise, self.public)
+        return [
+            [*seen, *run_answer(self.given, code, self.exercise, hidden)] for hidden in self.hidden
+        ]
+
+    def _starter(self) -> Iterator[Problem]:
+        code = starters(self.chapter)[self.key]
+        verdict = assess(self.exercise, run_answer(self.given, code, self.exercise, self.public))
+        if verdict.verdict != "unanswered":
+            yield Problem(
+                short(self.chapter.source),
+                f"the unanswered starter of {self.key} is “{verdict.verdict}”: "
+                f"{verdict.points:g} points",
+                "put the solution markers so that the stub is reached in every public case",
+            )
+
+    def _right(self, answer: Answer, by_seed: Sequence[Sequence[Tried]]) -> Iterator[Problem]:
+        judged = {row.key for tried in by_seed[0] for row in rows(self.exercise, tried)}
+        if judged - set(self.exercise.properties):
+            yield Problem(
+                f"helpers/exercises/{self.chapter.name}.py: {self.key}",
+                f"the judge speaks of {sorted(judged - set(self.exercise.properties))}",
+                "use the keys of `properties`",
+            )
+            return
+        for seed, tried in enumerate(by_seed):
+            verdict = assess(self.exercise, tried)
+            if verdict.verdict != "full":
+                yield Problem(
+                    _place(self.chapter, answer),
+                    f"earns {verdict.points:g} of {verdict.max_points} on seed {seed}: "
+                    f"{_first_failure(verdict)}",
+                    "mend the answer, or the judge that is too strict",
+                )
+                return
+
+    def _wrong(self, answer: Answer, by_seed: Sequence[Sequence[Tried]]) -> Iterator[Problem]:
+        verdicts = [assess(self.exercise, tried).verdict for tried in by_seed]
+        if "full" in verdicts:
+            yield Problem(
+                _place(self.chapter, answer),
+                f"keeps all points on {verdicts.count('full')} of {len(verdicts)} seeds "
+                f"(seed {verdicts.index('full')})",
+                "add a case on which it always fails; delete it if it is right",
+            )
+        elif "unanswered" in verdicts:
+            yield Problem(
+                _place(self.chapter, answer),
+                "counts as unanswered",
+                f"define {' and '.join(self.exercise.names)} in it",
+            )
+
+    def _prints(self, by_seed: Sequence[Sequence[Tried]]) -> dict[str, list[Any]]:
+        """Fingerprints by where they were taken; none of public cases that the answer passes."""
+        public = by_seed[0][: len(self.public)]
+        passes = assess(self.chapter.exercises[self.key], public).verdict == "full"
+        prints = {f"on seed {i}": fingerprint(tried) for i, tried in enumerate(by_seed)}
+        return {"in the public cases": [] if passes else fingerprint(public)} | prints
+
+    def _diagnoses(self, prints: Mapping[Answer, Mapping[str, list[Any]]]) -> Iterator[Problem]:
+        """Mistakes that behave like another: learners would be told the wrong one."""
+        for answer, mine in prints.items():
+            for place, seen in mine.items():
+                known = [
+                    Misconception(self.key, other.name, "", "", theirs[place])
+                    for other, theirs in prints.items()
+                ]
+                found = match(seen, [m for m in known if m.fingerprint])
+                if found and seen and found.name != answer.name:
+                    yield Problem(
+                        _place(self.chapter, answer),
+                        f"behaves like “{found.name}” {place}",
+                        "add a case, or a value to the probe, that tells the two apart",
+                    )
+                    break
+
+
+def starters(chapter: Chapter) -> dict[str, str]:
+    """The unanswered starter of each exercise, by id."""
+    released = nbgrader_course.released(assembly.solution_notebook(chapter), chapter.slug)
+    by_id = {cell["id"]: cell.source for cell in released.cells}
+    return {key: by_id[f"answer-{assembly.dashed(key)}"] for key in chapter.exercises}
+
+
+# --- what can be seen without running an answer --------------------------------------------------
+
+
+def _counts(chapter: Chapter, key: str) -> Iterator[Problem]:
+    for kind, fewest in FEWEST.items():
+        names = [a.name for a in chapter.answers if (a.exercise, a.kind) == (key, kind)]
+        if len(names) < fewest:
+            yield Problem(
+                _answers_file(chapter),
+                f"exercise {key} has {len(names)} {kind} answers",
+                f"write at least {fewest}, each in its own way",
+            )
+        for name, times in Counter(names).items():
+            if times > 1:
+                yield Problem(
+                    _answers_file(chapter),
+                    f"exercise {key} has {times} {kind} answers called “{name}”",
+                    "give each a name of its own",
+                )
+
+
+def _words(chapter: Chapter) -> Iterator[Problem]:
+    """Explanations, and the sections that they send a learner to."""
+    known = source.sections(source.read(chapter))
+    for answer in chapter.answers:
+        where = _place(chapter, answer)
+        if answer.exercise not in chapter.exercises:
+            yield Problem(
+                where,
+                f"there is no exercise {answer.exercise}",
+                f"write one of {', '.join(chapter.exercises)}",
+            )
+        if answer.kind == "wrong" and not answer.hint:
+            yield Problem(
+                where, "has no explanation", "write it in comment lines under the heading"
+            )
+        if answer.kind == "wrong" and answer.see not in known:
+            yield _no_section(where, answer.see, known, "`# see: 1.4`")
+    module = f"helpers/exercises/{chapter.name}.py"
+    for key, exercise in chapter.exercises.items():
+        for name, prop in exercise.properties.items():
+            if prop.see not in known:
+                yield _no_section(f"{module}: {key}, property {name!r}", prop.see, known, "`see=`")
+    for key, question in questions_of(chapter.name).items():
+        if question.see not in known:
+            yield _no_section(f"{module}: question {key}", question.see, known, "`see=`")
+
+
+def _no_section(where: str, see: str, known: Mapping[str, str], how: str) -> Problem:
+    what = f"sends to §{see}, which is no section" if see else "sends to no section"
+    return Problem(where, what, f"write {how} with one of {', '.join(known)}")
+
+
+def _hidden_classes(chapter: Chapter) -> Iterator[Problem]:
+    where = f"{short(chapter.source.parent)}/hidden.py"
+    for key, hidden in chapter.hidden.items():
+        public = chapter.exercises.get(key)
+        if public is None:
+            yield Problem(
+                where, f"there is no exercise {key}", f"write one of {', '.join(chapter.exercises)}"
+            )
+            continue
+        if type(hidden).probe is not type(public).probe:
+            yield Problem(
+                where,
+                f"{type(hidden).__name__} has a probe of its own",
+                "observe in the public class: learners' processes load nothing hidden",
+            )
+        for fact in ("answer", "points", "properties", "seconds", "title"):
+            if getattr(hidden, fact) != getattr(public, fact):
+                yield Problem(
+                    where,
+                    f"{type(hidden).__name__}.{fact} is not what learners are told",
+                    "change it in the public class",
+                )
+
+
+def _cases(chapter: Chapter, key: str) -> Iterator[Problem]:
+    """Names and properties of the cases; learners read them in their reports."""
+    exercise = chapter.exercises[key]
+    asked = cases_of(chapter, key, secret="seed 0")
+    again = cases_of(chapter, key, secret="seed 0")
+    where = f"helpers/exercises/{chapter.name}.py: {key}"
+    if [repr(each.case.inputs) for each in asked] != [repr(each.case.inputs) for each in again]:
+        yield Problem(where, "the same seed gives other cases", "draw from `rng` alone")
+    for hidden in (False, True):
+        names = Counter(each.case.name for each in asked if each.hidden is hidden)
+        side = "hidden" if hidden else "public"
+        if not names:
+            yield Problem(where, f"there is no {side} case", "yield one")
+        for name, times in names.items():
+            if not name.strip() or times > 1:
+                yield Problem(
+                    where,
+                    f"{times} {side} cases are called {name!r}",
+                    "say in a few words what each tries",
+                )
+        about = {
+            prop
+            for each in asked
+            if each.hidden is hidden
+            for prop in each.case.about or exercise.properties
+        }
+        for prop in sorted(about - set(exercise.properties)):
+            yield Problem(
+                where, f"a {side} case is about {prop!r}, which is no property", "mend `about=`"
+            )
+        for prop in sorted(set(exercise.properties) - about):
+            yield Problem(
+                where,
+                f"no {side} case is about the property {prop!r}",
+                "add a case that decides it",
+            )
+
+
+def _quiz(chapter: Chapter) -> Iterator[Problem]:
+    for key, question in questions_of(chapter.name).items():
+        where = f"helpers/exercises/{chapter.name}.py: question {key}"
+        if question.answer not in question.options:
+            yield Problem(where, f"its answer {question.answer!r} is no option", "mend `answer=`")
+        elif question.run:
+            with _quietly():
+                measured = question.run()
+            if measured != question.answer:
+                yield Problem(
+                    where,
+                    f"measured here, the answer is {measured!r}, not {question.answer!r}",
+                    "mend the question, or what it measures",
+                )
+
+
+def _answers_file(chapter: Chapter) -> str:
+    return f"{short(chapter.source.parent)}/answers.py"
+
+
+def _place(chapter: Chapter, answer: Answer) -> str:
+    """`solutions/recompilation/answers.py:12`, or a description where it stands elsewhere."""
+    path = chapter.source.parent / "answers.py"
+    heading = f"# %% {answer.exercise} {answer.kind}: {answer.name}"
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.rstrip() == heading:
+            return f"{short(path)}:{number}: {answer.exercise} {answer.kind} “{answer.name}”"
+    return f"{short(chapter.source)}: {answer.exercise} {answer.name}"
+
+
+def _first_failure(verdict: Assessment) -> str:
+    failed = next((each for each in verdict.findings if not each.passed), None)
+    if failed is None:
+        return verdict.message
+    seen = f"saw {failed.seen}, expected {failed.expected or '(hidden)'}"
+    return f"{failed.key} in “{failed.case}”: {seen}" if failed.case else f"{failed.key}: no case"

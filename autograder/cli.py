@@ -1,0 +1,103 @@
+"""The command line: `autograder build`, `check`, `course`. Each command's work is in its module."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from autograder import course as course_files
+from autograder.course import Chapter, UnknownChapter
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Builds the course's notebooks, checks them, and grades submissions.",
+)
+console = Console()
+Name = Annotated[
+    str | None, typer.Argument(metavar="[CHAPTER]", help="1, 01, or its name; all by default.")
+]
+
+
+@app.command()
+def build(
+    chapter: Name = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; say what is stale.")
+    ] = False,
+) -> None:
+    """Build and execute the notebooks of the chapters from their sources."""
+    from autograder import build as builder
+    from autograder.source import SourceError
+
+    stale = 0
+    for one in chosen(chapter):
+        try:
+            if check:
+                for problem in builder.stale(one):
+                    stale += 1
+                    typer.echo(str(problem), err=True)
+            else:
+                for path in builder.build(one):
+                    typer.echo(f"wrote {path}")
+        except SourceError as error:
+            fail(str(error), code=1)
+    raise typer.Exit(1 if stale else 0)
+
+
+@app.command()
+def check(
+    chapter: Name = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many hidden draws to try.")] = 10,
+) -> None:
+    """Check the chapters' exercises against their banks of answers, and lint their cells."""
+    from autograder.bank import check_bank
+    from autograder.lint import lint
+    from autograder.problems import table
+
+    problems = []
+    for one in chosen(chapter):
+        with console.status(f"checking {one.slug}"):
+            problems += [*lint(one), *check_bank(one, seeds)]
+    if problems:
+        console.print(table(problems))
+        raise typer.Exit(1)
+    console.print("✅ nothing to mend")
+
+
+@app.command()
+def course(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Made if it isn't there.")],
+    chapter: Annotated[str | None, typer.Option(help="One chapter; all by default.")] = None,
+    engine: Annotated[
+        bool, typer.Option(help="Whether `nbgrader autograde` grades with the course's engine.")
+    ] = True,
+) -> None:
+    """Lay out a folder in which nbgrader's commands and formgrader work."""
+    from autograder.nbgrader_course import CourseFolderError, lay_out
+    from autograder.source import SourceError
+
+    try:
+        for path in lay_out(directory, chosen(chapter), engine=engine):
+            typer.echo(f"wrote {path}")
+    except (CourseFolderError, SourceError) as error:
+        fail(str(error), code=1)
+    except OSError as error:
+        fail(f"can't write {error.filename or directory}: {error.strerror}")
+
+
+def chosen(name: str | None) -> list[Chapter]:
+    """The chapter of that name, or all; an unknown one ends the command with code 2."""
+    try:
+        return [course_files.chapter(name)] if name else course_files.chapters()
+    except UnknownChapter as error:
+        fail(str(error))
+        return []
+
+
+def fail(message: str, code: int = 2) -> None:
+    """Ends the command with one line; 2 is for what the user typed."""
+    typer.echo(message, err=True)
+    raise typer.Exit(code)

@@ -1,0 +1,60 @@
+"""How the bank's wrong answers behave in the cases that the grader asks: fingerprints, kept.
+
+They are made once a course in the same sandbox as everybody's answers, and kept in the user's cache
+under a key of all that they depend on.
+"""
+
+import hashlib
+import os
+import threading
+from importlib.metadata import version
+from pathlib import Path
+
+import platformdirs
+
+from autograder.course import ROOT
+from autograder.results import Submission
+from autograder.sandbox import WarmParent
+from autograder.session import Asking, Session
+from helpers import diagnosis
+
+_one_at_a_time = threading.Lock()
+
+
+def bank(parent: WarmParent, asking: Asking) -> list[diagnosis.Misconception]:
+    """The chapter's known mistakes with their fingerprints; runs them where they are not kept."""
+    kept = platformdirs.user_cache_path("practical-jax") / "fingerprints" / f"{_key(asking)}.json"
+    with _one_at_a_time:
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            fresh = kept.with_suffix(f".{os.getpid()}")
+            diagnosis.save(fresh, run(parent, asking))
+            fresh.replace(kept)
+    return diagnosis.load(kept)
+
+
+def run(parent: WarmParent, asking: Asking) -> list[diagnosis.Misconception]:
+    """Observes every wrong answer of the bank as a submission of its own."""
+    found = []
+    for answer in asking.chapter.answers:
+        if answer.kind == "wrong":
+            alone = {answer.exercise: answer.source}
+            session = Session(
+                parent, asking, Submission("bank", asking.chapter.name, Path(), alone)
+            )
+            prints = diagnosis.fingerprint(session.observe(answer.exercise))
+            session.close()
+            about = answer.exercise, answer.name, answer.hint, answer.see
+            found.append(diagnosis.Misconception(*about, prints))
+    return found
+
+
+def _key(asking: Asking) -> str:
+    digest = hashlib.sha256(version("jax").encode())
+    written = sorted(asking.chapter.source.parent.glob("*.py"))
+    for path in [*sorted((ROOT / "helpers").rglob("*.py")), *written]:
+        digest.update(path.read_bytes())
+    for cases in asking.cases.values():
+        for asked in cases:
+            digest.update(repr(asked.case.inputs).encode())
+    return f"{asking.chapter.slug}-{digest.hexdigest()[:16]}"

@@ -1,0 +1,64 @@
+"""Grades one submission: read → slice → run → judge. What a batch does with many is elsewhere."""
+
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from autograder import diagnose
+from autograder.course import Chapter
+from autograder.results import Graded, Submission
+from autograder.sandbox import WarmParent
+from autograder.session import Asking, Session
+from helpers import diagnosis
+from helpers.exercise import Assessment, Tried, assess
+
+
+class Grader:
+    """Grades submissions to one chapter, one after the other, in a warm parent of its own.
+
+    A context manager.
+    """
+
+    def __init__(self, chapter: Chapter) -> None:
+        self.chapter = chapter
+        self.asking = Asking(chapter)
+        self.parent = WarmParent()
+        self.bank = diagnose.bank(self.parent, self.asking)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.parent.close()
+
+    def grade(self, submission: Submission) -> Graded:
+        """The verdicts on a readable submission; its processes are gone when this returns."""
+        session = Session(self.parent, self.asking, submission)
+        assessments: dict[str, Assessment] = {}
+        diagnoses: dict[str, diagnosis.Misconception] = {}
+        seconds: dict[str, float] = {}
+        for key, exercise in self.chapter.hidden.items():
+            started = time.monotonic()
+            tried = session.observe(key)
+            seconds[key] = round(time.monotonic() - started, 2)
+            assessments[key] = assess(exercise, tried)
+            known = self._diagnose(assessments[key], tried)
+            if known:
+                diagnoses[key] = known
+        session.close()
+        person = tuple(
+            f"{key} tampers with the check: {found.message}"
+            for key, found in assessments.items()
+            if found.verdict == "tampered"
+        )
+        usage = session.cpu_seconds, session.peak_mb
+        return Graded(submission, assessments, diagnoses, seconds, *usage, person)
+
+    def _diagnose(
+        self, assessment: Assessment, tried: Sequence[Tried]
+    ) -> diagnosis.Misconception | None:
+        """The known mistake that behaves like this answer, if points were lost and one does."""
+        if assessment.verdict not in ("partial", "zero", "error"):
+            return None
+        mine = [known for known in self.bank if known.exercise == assessment.id]
+        return diagnosis.match(diagnosis.fingerprint(tried), mine)

@@ -1,0 +1,172 @@
+"""How a forked learner gives up what its parent had: namespaces, mounts, limits, system calls.
+
+Runs in the learner's process, before any of its code. What it gives up is in `autograder.policy`.
+Linux only, but for the limits.
+"""
+
+import ctypes
+import errno
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from autograder import policy
+
+CLONE_NEW: Mapping[str, int] = {
+    "user": 0x10000000,
+    "mount": 0x00020000,
+    "pid": 0x20000000,
+    "ipc": 0x08000000,
+    "network": 0x40000000,
+    "uts": 0x04000000,
+}
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 1 << 14, 1 << 18
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP = 1, 24
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+CAPABILITIES = 41
+CAPABILITY_VERSION_3 = 0x20080522
+
+Filter = Any
+"""A `pyseccomp.SyscallFilter`; the library has no type to name without its C part."""
+
+
+def enter(stream_fd: int, seccomp: Filter | None) -> None:
+    """Leaves this process in a jail of its own, with descriptor 3 as its only way out.
+
+    seccomp: None where there are no namespaces either (`sandbox` says so loudly); then only the
+    descriptors and the limits hold. Returns in the learner's process; the processes in between
+    wait and vanish with it. Raises OSError where the kernel refuses a step.
+    """
+    os.setsid()
+    die_with_parent()
+    keep_only(stream_fd)
+    if seccomp is not None:
+        unshare()
+        _fork_and_wait()  # the parent of a new pid namespace stays outside
+        die_with_parent()
+        empty_mounts()
+        _fork_and_wait()  # init of that namespace: all in it ends with its child
+        drop_privileges()
+    apply_limits(policy.LIMITS)
+    if seccomp is not None:
+        _prctl(PR_SET_NO_NEW_PRIVS, 1)
+        seccomp.load()
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when its parent ends."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """What this process's descendants leave behind becomes its child."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def keep_only(stream_fd: int) -> None:
+    """Standard descriptors go nowhere, the stream becomes 3, everything else is closed.
+
+    Nothing that a learner prints can fill a disk or a pipe.
+    """
+    os.dup2(stream_fd, 3)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def unshare() -> None:
+    """New namespaces. Root needs no user namespace to make the others; nobody else can without."""
+    user = os.getuid() != 0
+    uid, gid = os.getuid(), os.getgid()
+    flags = sum(CLONE_NEW[name] for name in policy.NAMESPACES if user or name != "user")
+    _checked(_libc().unshare(flags), "unshare")
+    if user:
+        maps = {"setgroups": "deny", "uid_map": f"{uid} {uid} 1", "gid_map": f"{gid} {gid} 1"}
+        for file, text in maps.items():
+            with open(f"/proc/self/{file}", "w") as stream:
+                stream.write(text)
+
+
+def empty_mounts() -> None:
+    """Fresh, small file systems where a learner may write, and a /proc of its own processes."""
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    mount("tmpfs", policy.SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, policy.SCRATCH_BYTES)
+    for place in policy.ALSO_EMPTY:
+        mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, policy.MEGABYTE)
+    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    os.chdir(policy.SCRATCH)
+
+
+def mount(
+    source: str | None, target: str, kind: str | None, flags: int, size: int | None = None
+) -> None:
+    """mount(2). size: of a tmpfs, in bytes. Raises OSError."""
+    options = f"size={size},mode=1777" if size else None
+    words = (word.encode() if word else None for word in (source, target, kind))
+    status = _libc().mount(*words, ctypes.c_ulong(flags), options and options.encode())
+    _checked(status, f"mount {target}")
+
+
+def drop_privileges() -> None:
+    """Root becomes a user who owns nothing; no capability now, and none to be had from a file."""
+    for capability in range(CAPABILITIES):
+        _libc().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(policy.NOBODY, policy.NOBODY, policy.NOBODY)
+        os.setresuid(policy.NOBODY, policy.NOBODY, policy.NOBODY)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    _checked(_libc().capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    die_with_parent()  # a change of user clears it
+
+
+def apply_limits(limits: Mapping[str, int]) -> None:
+    """Sets the calling process's resource limits, where this system knows them."""
+    for name, value in limits.items():
+        if hasattr(resource, name):
+            resource.setrlimit(getattr(resource, name), (value, value))
+
+
+def seccomp_filter() -> Filter:
+    """The filter of `policy.DENIED`. Raises ImportError or RuntimeError without libseccomp."""
+    import pyseccomp
+
+    allow_all_but = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    refuse = pyseccomp.ERRNO(errno.EPERM)
+    for names in policy.DENIED.values():
+        for name in names:
+            allow_all_but.add_rule(refuse, name)
+    for flag in CLONE_NEW.values():
+        allow_all_but.add_rule(refuse, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
+    # its flags lie in memory, where a filter can't look; libc then takes clone
+    allow_all_but.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
+    return allow_all_but
+
+
+def _fork_and_wait() -> None:
+    """Returns in a child. The caller waits for it and ends as it ended."""
+    child = os.fork()
+    if child:
+        while True:
+            pid, status = os.wait()
+            if pid == child:
+                os._exit(min(abs(os.waitstatus_to_exitcode(status)), 255))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        _checked(_libc().prctl(option, value, 0, 0, 0), "prctl")
+
+
+def _checked(status: int, what: str) -> None:
+    if status < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

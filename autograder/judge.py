@@ -1,0 +1,94 @@
+"""Observations to verdicts: asks a learner's process case by case, and judges where it can't reach.
+
+Nothing here runs a learner's code. Inputs go out one case at a time; hidden cases, references and
+seeds stay.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autograder.course import Chapter, hidden_rng
+from autograder.sandbox import Learner, LearnerGone, LearnerLate
+from helpers.exercise import Case, Fault, Observation, Tried, public_rng
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A case of an exercise, and whether only the judge knows it."""
+
+    case: Case
+    hidden: bool
+
+
+def cases_of(chapter: Chapter, exercise_id: str, secret: str | None = None) -> list[Asked]:
+    """The public cases, then the same questions and more from the course's secret."""
+    public, hidden = chapter.exercises[exercise_id], chapter.hidden[exercise_id]
+    asked = [Asked(case, hidden=False) for case in public.cases(public_rng(public))]
+    secret_cases = hidden.cases(hidden_rng(exercise_id, secret))
+    return asked + [Asked(case, hidden=True) for case in secret_cases]
+
+
+def interview(
+    learner: Learner,
+    exercise_id: str,
+    cells: Sequence[tuple[str, str]],
+    asked: Sequence[Asked],
+    seconds: float,
+) -> list[Tried]:
+    """Loads the cells, the answer's last, and asks the cases within one deadline.
+
+    After a timeout, a crash or tampering nothing more is asked: the remaining cases share the
+    fault, and the learner's process is of no further use (`spoiled`).
+    """
+    deadline = time.monotonic() + seconds
+    tried: list[Tried] = []
+    try:
+        errors = learner.load(cells, deadline)
+        broken = _broken(errors, answer=cells[-1][0])
+        if broken:
+            return _all(asked, broken)
+        for each in asked:
+            seen = learner.observe(exercise_id, each.case.inputs, deadline)
+            tried.append(Tried(each.case, seen, each.hidden))
+            if seen.fault == "tampered":
+                return [*tried, *_all(asked[len(tried) :], seen)]
+    except LearnerLate:
+        gone = Observation(fault="timeout", message=f"no answer within {seconds:g} seconds")
+        return [*tried, *_all(asked[len(tried) :], gone)]
+    except LearnerGone:
+        gone = Observation(fault="crash", message="the Python process ended, or broke the protocol")
+        return [*tried, *_all(asked[len(tried) :], gone)]
+    return [_discreet(each) for each in tried]
+
+
+def spoiled(tried: Sequence[Tried]) -> bool:
+    """Whether the learner's process must be started again."""
+    return any(t.observation.fault in ("timeout", "crash", "tampered") for t in tried)
+
+
+def lost_a_name(tried: Sequence[Tried]) -> bool:
+    """Whether a case failed for a name that the slice may have left out."""
+    return any(t.observation.message.startswith("NameError") for t in tried)
+
+
+def _broken(errors: dict[str, str], answer: str) -> Observation | None:
+    """What loading says about all cases: the answer's own error first, else a missing name."""
+    if answer in errors:
+        text = errors[answer]
+        fault: Fault = "error" if text else "unanswered"
+        return Observation(fault=fault, message=text or "not answered yet")
+    missing = [text for text in errors.values() if text.startswith("NameError")]
+    return Observation(fault="error", message=missing[0]) if missing else None
+
+
+def _discreet(tried: Tried) -> Tried:
+    """An error in a hidden case says its kind only: its text could carry the inputs out."""
+    seen = tried.observation
+    if not tried.hidden or seen.fault != "error" or seen.message.startswith("NameError"):
+        return tried
+    return replace(tried, observation=replace(seen, message=seen.message.split(":")[0]))
+
+
+def _all(asked: Sequence[Asked], seen: Observation) -> list[Tried]:
+    return [Tried(each.case, seen, each.hidden) for each in asked]

@@ -1,0 +1,86 @@
+"""One submission's run: the learner's process, what it has loaded, what its answers do."""
+
+from collections.abc import Sequence
+
+from autograder import judge
+from autograder.build import given_cells
+from autograder.course import Chapter
+from autograder.results import Submission
+from autograder.sandbox import Learner, WarmParent
+from autograder.slicing import needed
+from helpers.exercise import Observation, Tried
+
+Cells = list[tuple[str, str]]
+
+
+class Asking:
+    """What every submission to a chapter is asked: its given cells, and the cases by exercise."""
+
+    def __init__(self, chapter: Chapter) -> None:
+        self.chapter = chapter
+        self.given = [source for _, source, _ in given_cells(chapter)]
+        self.cases = {key: judge.cases_of(chapter, key) for key in chapter.exercises}
+
+
+class Session:
+    """One submission on its way through a warm parent.
+
+    cpu_seconds, peak_mb: of the processes that have ended, so complete after `close`.
+    """
+
+    def __init__(self, parent: WarmParent, asking: Asking, submission: Submission) -> None:
+        self.parent = parent
+        self.asking = asking
+        self.submission = submission
+        self.learner: Learner | None = None
+        self.loaded: set[str] = set()
+        self.cpu_seconds = 0.0
+        self.peak_mb = 0.0
+
+    def observe(self, key: str) -> list[Tried]:
+        """What the answer to one exercise does in each of its cases."""
+        asked = self.asking.cases[key]
+        if key not in self.submission.answers:
+            missing = Observation(fault="unanswered", message="no answer in the notebook")
+            return [Tried(each.case, missing, each.hidden) for each in asked]
+        tried = self._interview(key, self._slice(key))
+        if judge.lost_a_name(tried):
+            self.close()
+            tried = self._interview(key, self._everything(key))
+            self.close()
+        return tried
+
+    def close(self) -> None:
+        """Ends the learner's process and books what it cost."""
+        if self.learner:
+            usage = self.learner.close()
+            self.cpu_seconds += usage.cpu_seconds
+            self.peak_mb = max(self.peak_mb, usage.peak_mb)
+            self.learner = None
+        self.loaded.clear()
+
+    def _interview(self, key: str, cells: Cells) -> list[Tried]:
+        self.learner = self.learner or self.parent.start(self.asking.chapter.name)
+        fresh = [cell for cell in cells[:-1] if cell[1] not in self.loaded]
+        seconds = self.asking.chapter.exercises[key].seconds
+        asked = self.asking.cases[key]
+        tried = judge.interview(self.learner, key, [*fresh, cells[-1]], asked, seconds)
+        self.loaded.update(source for _, source in cells)
+        if judge.spoiled(tried):
+            self.close()
+        return tried
+
+    def _slice(self, key: str) -> Cells:
+        answer = self.submission.answers[key]
+        others = [source for other, source in self.submission.answers.items() if other != key]
+        own = [*self.submission.extra, *others]
+        before = needed(answer, own, self.asking.given)
+        return [*_named(before), (f"answer {key}", answer)]
+
+    def _everything(self, key: str) -> Cells:
+        own = [*self.asking.given, *self.submission.extra]
+        return [*_named(own), (f"answer {key}", self.submission.answers[key])]
+
+
+def _named(sources: Sequence[str]) -> Cells:
+    return [(f"cell {number}", source) for number, source in enumerate(sources, 1)]

@@ -1,0 +1,108 @@
+"""Which statements of the notebook an answer needs: def–use over the source, nothing is run.
+
+The unit is a top-level statement, so that an answer which uses `jnp` brings that import and not the
+whole set-up cell. Calls made for their effect belong to no slice.
+"""
+
+import ast
+import builtins
+import symtable
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BUILTINS = frozenset(dir(builtins))
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A top-level statement: its source, the names it binds or changes, and those it reads."""
+
+    source: str
+    binds: frozenset[str]
+    changes: frozenset[str]
+    reads: frozenset[str]
+
+
+def statements(source: str) -> list[Statement]:
+    """The statements of a cell that bind or change names; none if it does not parse."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    found = [_statement(node) for node in tree.body]
+    return [each for each in found if each.binds or each.changes]
+
+
+def names(source: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Names that a cell binds at top level, and those it reads anywhere from outside itself."""
+    try:
+        table = symtable.symtable(source, "cell", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset(), frozenset()
+    binds = {
+        s.get_name()
+        for s in table.get_symbols()
+        if s.is_assigned() or s.is_imported() or s.is_namespace()
+    }
+    reads = {s.get_name() for s in table.get_symbols() if s.is_referenced()}
+    inner = list(table.get_children())
+    while inner:
+        scope = inner.pop()
+        inner.extend(scope.get_children())
+        reads |= {s.get_name() for s in scope.get_symbols() if s.is_global() and s.is_referenced()}
+    return frozenset(binds), frozenset(reads - BUILTINS)
+
+
+def needed(answer: str, own: Sequence[str], given: Sequence[str]) -> list[str]:
+    """The sources to run before `answer`, in order: given statements first, then the learner's.
+
+    own: the learner's other cells. given: the course's cells. A name that an own cell reads is
+    looked up in own cells first, one that a given statement reads in given statements first.
+    """
+    sides = {
+        "given": [statement for cell in given for statement in statements(cell)],
+        "own": [statement for cell in own for statement in statements(cell)],
+    }
+    wanted = [(name, "own") for name in sorted(names(answer)[1])]
+    met = set(wanted)
+    chosen: set[int] = set()
+    while wanted:
+        name, reader = wanted.pop()
+        for side in (reader, "given" if reader == "own" else "own"):
+            found = definers(name, sides[side])
+            for statement in found:
+                chosen.add(id(statement))
+                fresh = {(read, side) for read in statement.reads} - met
+                met |= fresh
+                wanted.extend(sorted(fresh))
+            if found:
+                break
+    return [each.source for side in sides.values() for each in side if id(each) in chosen]
+
+
+def definers(name: str, among: Sequence[Statement]) -> list[Statement]:
+    """The last statement that binds the name, and those behind it that change what it holds."""
+    last = max((i for i, each in enumerate(among) if name in each.binds), default=None)
+    if last is None:
+        return []
+    return [among[last], *(each for each in among[last + 1 :] if name in each.changes)]
+
+
+def _statement(node: ast.stmt) -> Statement:
+    source = ast.unparse(node)
+    binds, reads = names(source)
+    changes = {
+        root.id
+        for target in ast.walk(node)
+        if isinstance(target, ast.Subscript | ast.Attribute)
+        and isinstance(target.ctx, ast.Store | ast.Del)
+        and isinstance(root := _root(target), ast.Name)
+    }
+    top_level_only = not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return Statement(source, binds, frozenset(changes if top_level_only else ()), reads)
+
+
+def _root(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return node

@@ -1,0 +1,464 @@
+"""Reads what was handed in: which chapter, which cell answers which exercise, what was mended.
+
+Cells are matched by their labels, then by what they define. Only code counts: outputs, metadata
+and changed given cells don't. Nothing is executed; see `autograder.collect` for files and names.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autograder import cells as text
+from autograder import course
+from autograder.assembly import role_of
+from autograder.build import learner_notebook
+from autograder.cells import Cell, Kind
+from autograder.collect import Found, NothingThere, Unreadable, find
+from autograder.course import Chapter
+from autograder.results import Submission
+from autograder.source import LOCKED
+
+__all__ = ["Found", "Handed", "NothingThere", "Own", "find", "match", "read", "template"]
+
+MAX_CELL, MAX_CODE = 60_000, 120_000
+"""Characters of code in one cell, and in all of the learner's cells: more is left out."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """A cell that is the learner's, and the course's cell that it stood behind ("" at the top)."""
+
+    after: str
+    kind: Kind
+    source: str
+
+
+@dataclass(frozen=True)
+class Handed(Submission):
+    """A submission, and what of the notebook is shown again beside the marks.
+
+    own: cells that the learner added. edited: text of the course's cells that are free to be
+    changed (prose, quiz), by id.
+    when: seconds since the epoch, 0 if unknown.
+    """
+
+    own: tuple[Own, ...] = ()
+    edited: Mapping[str, str] = field(default_factory=dict)
+    when: float = 0.0
+
+
+def read(handed: Found | Path, chapter: Chapter | None = None) -> Handed:
+    """The submission in a file; `problem` says why there is none in it. Never raises for its text.
+
+    chapter: what it should be; None leaves that to its cells.
+    """
+    found = _found(handed) if isinstance(handed, Path) else handed
+    named = next((each for each in course.chapters() if each.slug in found.folders), None)
+    try:
+        cells = text.parse(found.read())
+        this = chapter or recognise(cells) or named
+        if this is None:
+            raise Unreadable("None of the notebook's cells belongs to a chapter of this course.")
+        return match(cells, this, found)
+    except Unreadable as error:
+        expected = chapter or named
+        name = expected.name if expected else ""
+        return Handed(found.student, name, found.path, problem=str(error), when=found.when)
+
+
+def _found(path: Path) -> Found:
+    try:
+        return find([path])[0]
+    except NothingThere as error:
+        return Found(path.stem, path, problem=str(error))
+
+
+def match(cells: Sequence[Cell], chapter: Chapter, found: Found) -> Handed:
+    """A notebook's cells as a submission to the chapter. Raises Unreadable if it has none of it."""
+    known = template(chapter)
+    if not any(map(known.owns, cells)):
+        other = recognise(cells)
+        if other and other != chapter:
+            raise Unreadable(f"This is the notebook of chapter {other.slug}, not {chapter.slug}.")
+        raise Unreadable(f"None of the notebook's cells belongs to chapter {chapter.slug}.")
+    items, notes = _identified(cells, known)
+    matched = _Matched(known, _rejoined(items, notes), notes)
+    answers = {key: answer for key in chapter.exercises if (answer := matched.answer(key))}
+    extra = _capped(list(matched.extra()), notes)
+    return Handed(
+        found.student,
+        chapter.name,
+        found.path,
+        answers=_short_enough(answers, notes),
+        extra=tuple(extra),
+        notes=tuple(dict.fromkeys(notes)),
+        own=tuple(matched.own()),
+        edited=matched.edited(),
+        when=found.when,
+    )
+
+
+def recognise(cells: Sequence[Cell]) -> Chapter | None:
+    """The chapter whose labels, code, names and self-checks the cells have most of."""
+    scores = {chapter: template(chapter).likeness(cells) for chapter in course.chapters()}
+    best = max(scores, key=lambda chapter: scores[chapter], default=None)
+    return best if best and scores[best] else None
+
+
+# --- the course's side ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CourseCell:
+    """A cell of the released notebook. exercise: whose starter or self-check it is, or ""."""
+
+    id: str
+    kind: Kind
+    role: str
+    source: str
+    exercise: str
+    defines: frozenset[str]
+
+    @property
+    def free(self) -> bool:
+        """Whether learners may change it as they like: prose and quiz cells."""
+        return self.kind != "code" or self.role == "quiz"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A chapter's released notebook, as submissions are compared with it.
+
+    answers: the exercise by the names that answer it. taken: names that the course's cells define.
+    """
+
+    chapter: Chapter
+    cells: tuple[CourseCell, ...]
+    answers: Mapping[str, str]
+
+    @functools.cached_property
+    def by_id(self) -> dict[str, CourseCell]:
+        """The cells by id."""
+        return {cell.id: cell for cell in self.cells}
+
+    @functools.cached_property
+    def by_text(self) -> dict[tuple[Kind, str], CourseCell]:
+        """The cells by what they say; of equal ones the first."""
+        return {(cell.kind, text.stripped(cell.source)): cell for cell in reversed(self.cells)}
+
+    @functools.cached_property
+    def taken(self) -> frozenset[str]:
+        """Names that the course's cells define, and that answers are called."""
+        return frozenset(self.answers).union(*(cell.defines for cell in self.cells))
+
+    def owns(self, cell: Cell) -> bool:
+        """Whether a cell can only be of this chapter: by its label, or as an answer or a check."""
+        if any(label in self.by_id and _telling(label) for label in cell.labels):
+            return True
+        if cell.kind != "code":
+            return False
+        code = text.without_magics(cell.source)[0]
+        checks = set(_checked(code)) & set(self.chapter.exercises)
+        return bool(checks) or not self.answers.keys().isdisjoint(text.definitions(code))
+
+    def likeness(self, cells: Sequence[Cell]) -> int:
+        """How much of a notebook is of this chapter."""
+        known = self.by_text
+        return sum(
+            ((cell.kind, text.stripped(cell.source)) in known) + 2 * self.owns(cell)
+            for cell in cells
+        )
+
+
+def template(chapter: Chapter) -> Template:
+    """What the course gave learners for a chapter, from its source."""
+    return _template(chapter, str(chapter.source))
+
+
+@functools.lru_cache(maxsize=32)
+def _template(chapter: Chapter, _source: str) -> Template:
+    answers = {name: key for key, each in chapter.exercises.items() for name in each.names}
+    dashed = {key.replace(".", "-"): key for key in chapter.exercises}
+    found = []
+    for node in learner_notebook(chapter).cells:
+        role = role_of(node)
+        whose = node["id"].partition("-")[2] if role in ("starter", "selfcheck") else ""
+        defines = (
+            frozenset(text.definitions(node.source)) if node.cell_type == "code" else frozenset()
+        )
+        found.append(
+            CourseCell(
+                node["id"], node.cell_type, role, node.source, dashed.get(whose, ""), defines
+            )
+        )
+    return Template(chapter, tuple(found), answers)
+
+
+def _telling(label: str) -> bool:
+    """Whether a label tells chapters apart; `setup-0` does not."""
+    return bool(re.match(r"(answer|check|task|quiz|question)-\d", label))
+
+
+def _checked(code: str) -> list[str]:
+    return re.findall(r"\bcheck\(\s*[\"'](\d+\.\d+)[\"']", code)
+
+
+# --- the learner's side --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Item:
+    """One of the learner's cells: the course's cell that it is or was, and what it defines.
+
+    untouched: its text is the course's. labelled: by its label, not its text.
+    """
+
+    kind: Kind
+    source: str
+    course: CourseCell | None
+    untouched: bool
+    labelled: bool
+    defines: Mapping[str, bool]
+    at: int = 0
+
+    def is_answer_cell(self, exercise: str) -> bool:
+        """Whether it is, or was made from, the starter of the exercise."""
+        starter = self.course is not None and self.course.role == "starter"
+        return starter and self.course is not None and self.course.exercise == exercise
+
+    @property
+    def broken(self) -> bool:
+        """Whether it is code that does not parse."""
+        return self.kind == "code" and text.tree(self.source) is None
+
+
+def _identified(cells: Sequence[Cell], known: Template) -> tuple[list[Item], list[str]]:
+    notes: list[str] = []
+    magics: list[str] = []
+    items = []
+    for at, cell in enumerate(cells):
+        item, left_out = _item(cell, known, at)
+        if item.kind == "code" and cell.kind != "code":
+            notes.append(f"{_called(item)} had become a text cell; it was read as code.")
+        if not item.untouched:
+            magics += left_out
+        items.append(item)
+    if magics:
+        example = magics[0][:60].replace("`", "'")
+        notes.append(f"Lines that only IPython understands were left out, such as `{example}`.")
+    if not any(item.labelled for item in items):
+        notes.append("The cells had lost their labels; they were told by what they define.")
+    return items, notes
+
+
+def _item(cell: Cell, known: Template, at: int) -> tuple[Item, list[str]]:
+    same = known.by_text.get((cell.kind, text.stripped(cell.source)))
+    label = next((label for label in cell.labels if label in known.by_id), None)
+    labelled = known.by_id[label] if label else None
+    whose = labelled if same is None or (labelled and labelled.source == same.source) else same
+    kind, source = cell.kind, cell.source
+    left_out: list[str] = []
+    if kind != "code" and whose and whose.kind == "code" and cell.source.strip():
+        kind = "code"
+    if kind == "code":
+        source, left_out = text.without_magics(cell.source)
+    untouched = whose is not None and (
+        whose is same or (kind == whose.kind == "code" and text.same_code(source, whose.source))
+    )
+    if kind == "code" and whose is not None and whose.kind != "code":
+        whose = None
+    defines = text.definitions(source) if kind == "code" else {}
+    item = Item(kind, source, whose, untouched, labelled is not None, defines, at)
+    return item, left_out
+
+
+def _rejoined(items: Sequence[Item], notes: list[str]) -> list[Item]:
+    """The items, with cells that make sense only together put together again."""
+    done: list[Item] = []
+    for item in items:
+        if item.kind == "code" and not item.untouched and _needs_more(item):
+            whole, parts = _with_previous(done, item)
+            if parts:
+                done[-parts:] = [whole]
+                notes.append(f"{_called(whole)} had been cut in two; it was put together again.")
+                continue
+            source = text.dedented(item.source)
+            item = replace(item, source=source, defines=text.definitions(source))
+        done.append(item)
+    return done
+
+
+def _needs_more(item: Item) -> bool:
+    return item.broken or item.source.lstrip("\n")[:1] in (" ", "\t")
+
+
+def _with_previous(done: Sequence[Item], item: Item) -> tuple[Item, int]:
+    """The item joined to as many cells before it as make it parse, up to four; how many."""
+    for parts in range(1, 5):
+        before = done[-parts:]
+        if len(before) < parts or any(each.kind != "code" or _fixed(each) for each in before):
+            break
+        source = "\n".join([*(each.source.rstrip() for each in before), item.source])
+        if text.tree(source) is not None:
+            first = before[0]
+            defines = text.definitions(source)
+            whole = replace(first, source=source, untouched=False, defines=defines)
+            return whole, parts
+    return item, 0
+
+
+def _fixed(item: Item) -> bool:
+    """Whether it is a cell of the course that learners don't write in."""
+    return item.untouched and item.course is not None and item.course.role != "starter"
+
+
+def _called(item: Item) -> str:
+    """What to call a cell in a note."""
+    cell = item.course
+    if cell and cell.role == "starter":
+        return f"The answer cell of {cell.exercise}"
+    if cell and cell.role == "selfcheck":
+        return f"The self-check of {cell.exercise}"
+    if cell and cell.defines:
+        return f"The given cell with `{min(cell.defines, key=cell.source.find)}`"
+    if cell:
+        return f"A given cell ({cell.role or 'text'})"
+    named = f" with `{next(iter(item.defines))}`" if item.defines else ""
+    return f"A cell of yours{named}"
+
+
+class _Matched:
+    """All cells of one notebook, and which of them answer what. Adds to `notes` as it goes."""
+
+    def __init__(self, known: Template, items: list[Item], notes: list[str]) -> None:
+        self.known = known
+        self.items = items
+        self.notes = notes
+        self.chosen: set[int] = set()
+        self.lost_labels = not any(item.labelled for item in items)
+
+    def answer(self, exercise: str) -> str:
+        """The source that answers the exercise, "" if no cell does.
+
+        It is what the self-check would have seen: the last definition before it, or the last one
+        in a cell with the exercise's label; failing these, the last anywhere.
+        """
+        own = [item for item in self.items if item.is_answer_cell(exercise)]
+        names = self.known.chapter.exercises[exercise].names
+        winners = {name: self._last(name, exercise) for name in names}
+        cells = {item.at: item for item in winners.values() if item}
+        real = {i.at: i for name, i in winners.items() if i and not i.defines[name]}
+        broken = [item for item in own if item.broken]
+        written = [item for item in own if item.source.strip()]
+        if broken and len(real) < len(names):
+            cells = real | {broken[-1].at: broken[-1]}
+        elif written and not cells:
+            cells = {written[-1].at: written[-1]}
+        self._remark(exercise, own, cells)
+        self.chosen |= cells.keys()
+        return "\n\n\n".join(cells[at].source.strip("\n") for at in sorted(cells))
+
+    def _last(self, name: str, exercise: str) -> Item | None:
+        """The cell whose definition of the name counts."""
+        definers = self._definers(name)
+        real = [item for item in definers if not item.defines[name]]
+        checks = [item.at for item in self.items if exercise in _checked(item.source)]
+        seen = [
+            item
+            for item in real
+            if item.is_answer_cell(exercise) or (checks and item.at <= checks[-1])
+        ]
+        if len(real) > 1:
+            which = "the last that its self-check saw" if seen else "the last"
+            self.notes.append(f"`{name}` was defined in {len(real)} cells; {which} counts.")
+        return next((pool[-1] for pool in (seen, real, definers) if pool), None)
+
+    def _definers(self, name: str) -> list[Item]:
+        """Cells that define the name and are the learner's; text cells only if no code does."""
+        code = [
+            item
+            for item in self.items
+            if name in item.defines
+            and not (item.course and item.course.role != "starter" and name in item.course.defines)
+        ]
+        texts = (item for item in self.items if item.kind != "code" and not item.untouched)
+        read = (replace(item, defines=text.definitions(item.source)) for item in texts)
+        return code or [item for item in read if name in item.defines]
+
+    def _remark(self, exercise: str, own: Sequence[Item], cells: Mapping[int, Item]) -> None:
+        if len(cells) > 1:
+            self.notes.append(f"The answer to {exercise} was split over {len(cells)} cells.")
+        if own or self.lost_labels:
+            return
+        where = "its answer was found in another cell" if cells else "no other cell answers it"
+        self.notes.append(f"The answer cell of {exercise} was missing; {where}.")
+
+    def extra(self) -> Iterator[str]:
+        """Code of the learner's that answers nothing by itself, in order."""
+        names = frozenset(self.known.answers)
+        for item in self.items:
+            if item.kind != "code" or item.untouched or item.at in self.chosen:
+                continue
+            if item.course and item.course.role != "starter":
+                yield from self._added(item, item.course)
+            elif source := text.without(item.source, names):
+                yield source
+
+    def _added(self, item: Item, cell: CourseCell) -> Iterator[str]:
+        """What a changed cell of the course has besides what it should have."""
+        added = text.additions(item.source, cell.source, self.known.taken)
+        if cell.role in (*LOCKED, "selfcheck"):
+            kept = ", what you added was kept" if added else ""
+            self.notes.append(f"{_called(item)} was changed; the course's own was used{kept}.")
+        if added:
+            yield added
+
+    def own(self) -> Iterator[Own]:
+        """The learner's own cells, each behind the course's cell that it followed."""
+        after = ""
+        for item in self.items:
+            if item.course:
+                after = item.course.id
+            lost = item.course is not None and item.course.role == "starter" and not item.untouched
+            if (lost or not item.course) and item.source.strip() and item.at not in self.chosen:
+                yield Own(after, item.kind, item.source)
+
+    def edited(self) -> dict[str, str]:
+        """Cells that learners may write in, answers apart, as they left them."""
+        return {
+            item.course.id: item.source
+            for item in self.items
+            if item.course and not item.untouched and item.course.free
+        }
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+def _size(source: str) -> int:
+    """Characters that the source takes on its way to the learner's process."""
+    return len(json.dumps(source))
+
+
+def _short_enough(answers: Mapping[str, str], notes: list[str]) -> dict[str, str]:
+    short = {key: source for key, source in answers.items() if _size(source) <= MAX_CELL}
+    for key in answers.keys() - short.keys():
+        kilobytes = _size(answers[key]) // 1000
+        notes.append(f"The answer to {key} is too long: {kilobytes} kB of {MAX_CELL // 1000} kB.")
+    return short
+
+
+def _capped(extra: Sequence[str], notes: list[str]) -> list[str]:
+    """The cells that fit, and a note on those that don't."""
+    kept: list[str] = []
+    left = MAX_CODE
+    for source in extra:
+        if _size(source) <= min(left, MAX_CELL):
+            kept.append(source)
+            left -= _size(source)
+    if len(kept) < len(extra):
+        notes.append(f"{len(extra) - len(kept)} cells of yours were left out: too much code.")
+    return kept

@@ -1,0 +1,93 @@
+"""Which known mistake behaves like this answer: fingerprints of observations, and their comparison.
+
+A fingerprint is small JSON: what each public or hidden case let the probe see, floats to be
+compared with a tolerance. The bank of a chapter's public cases ships in `helpers/exercises/`; the
+grader makes one of hidden cases for itself. Neither holds an answer's code.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers.exercise import Observation, Tried
+
+SAMPLE = 8
+"""Elements of an array that its fingerprint keeps, evenly spaced."""
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """A mistake that people make, what to tell them, and how it behaves.
+
+    fingerprint: of the observations that a wrong answer with this mistake gave, case by case.
+    """
+
+    exercise: str
+    name: str
+    hint: str
+    see: str
+    fingerprint: list[Any]
+
+
+def fingerprint(attempts: Iterable[Tried]) -> list[Any]:
+    """The fingerprint of observations, in the order of their cases."""
+    return [_of_observation(tried.observation) for tried in attempts]
+
+
+def match(prints: list[Any], bank: Iterable[Misconception]) -> Misconception | None:
+    """The first misconception of the bank that behaves the same in every case."""
+    return next((known for known in bank if alike(prints, known.fingerprint)), None)
+
+
+def alike(a: Any, b: Any, rtol: float = 1e-3, atol: float = 1e-6) -> bool:
+    """Equal structure and text, numbers within the tolerance, NaN like NaN."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(alike(a[key], b[key], rtol, atol) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(alike(x, y, rtol, atol) for x, y in zip(a, b, strict=True))
+    if isinstance(a, float) or isinstance(b, float):
+        numbers = isinstance(a, int | float) and isinstance(b, int | float)
+        return numbers and bool(np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True))
+    return type(a) is type(b) and a == b
+
+
+def save(path: Path, bank: Iterable[Misconception]) -> None:
+    """Writes a bank as JSON, one misconception a line, so that a change is a readable diff."""
+    lines = [json.dumps(asdict(known), ensure_ascii=False) for known in bank]
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+
+
+def load(path: Path) -> list[Misconception]:
+    """Reads a bank; an absent file is an empty bank."""
+    if not path.exists():
+        return []
+    return [Misconception(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def _of_observation(seen: Observation) -> Any:
+    if seen.fault:
+        kind = seen.message.split(":")[0] if seen.fault == "error" else ""
+        return {"fault": seen.fault, "error": kind}
+    return {name: _of_value(value) for name, value in seen.values.items()}
+
+
+def _of_value(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        flat = value.ravel()
+        picked = flat[np.linspace(0, flat.size - 1, min(flat.size, SAMPLE)).astype(int)]
+        return {"shape": list(value.shape), "items": [_number(x) for x in picked]}
+    if isinstance(value, Mapping):
+        return {name: _of_value(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_of_value(item) for item in value]
+    return _number(value) if isinstance(value, float) else value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool | np.bool_ | int | np.integer):
+        return int(value)
+    return float(f"{float(np.real(value)):.5g}")

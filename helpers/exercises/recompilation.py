@@ -1,0 +1,589 @@
+"""Chapter 01 · Recompilation: the public cases, probe and judge of each exercise, and the quiz.
+
+JAX is imported inside probes only, so that the judge's side needs nothing but NumPy.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from helpers import expect
+from helpers.exercise import Case, Exercise, Property, Row, error_name, is_stub
+from helpers.quiz import Question
+
+Array = npt.NDArray[Any]
+
+
+def rows_of(x: Array, sizes: Sequence[int]) -> list[Array]:
+    """The first rows of `x`, cut into batches of the given sizes, one behind the other."""
+    ends = np.cumsum([0, *sizes])
+    return [x[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
+
+
+def plural(number: int, thing: str) -> str:
+    """ "1 row", "2 rows"."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def count_later(
+    call: Callable[[Any], Any], inputs: Sequence[Any], known: int, fresh: bool
+) -> dict[str, Any]:
+    """The result of each call; what the first `known` of them compile, and what the later ones do.
+
+    fresh: forget first what has been compiled so far. Otherwise a second check, which finds all
+    programs made by the first, would count nothing.
+    """
+    import jax
+
+    from helpers.compiles import CompileCounter
+
+    if fresh:
+        jax.clear_caches()
+    with CompileCounter() as first:
+        results = [call(each) for each in inputs[:known]]
+    with CompileCounter() as later:
+        results += [call(each) for each in inputs[known:]]
+    return {"results": results, "fresh": fresh, "first": first.count, "later": later.count}
+
+
+def none_later(key: str, seen: Mapping[str, Any], hint: str) -> Iterator[Row]:
+    """Rows on what `count_later` saw: something was compiled at first, and nothing later."""
+    if seen["fresh"]:
+        yield expect.at_least(key, seen["first"], 1, unit="compilations at first")
+    yield expect.equal(key, seen["later"], 0, unit="compilations", hint=hint)
+
+
+# --- 1.1 -----------------------------------------------------------------------------------------
+
+
+class MaskedMeanLoss(Exercise):
+    """A mean over real rows only, at the shapes of three buckets."""
+
+    id = "1.1"
+    title = "Masked mean loss over buckets"
+    answer = "bucketed_loss"
+    properties = {
+        "value": Property("is the mean over the real rows alone", 2, see="1.5"),
+        "compiles": Property("compiles nothing for a new size in a bucket it knows", 2, see="1.5"),
+        "gradient": Property("has the gradient of that mean", 1, see="1.5"),
+        "empty": Property("is 0 for an empty batch, with a gradient of 0", 1, see="1.5"),
+    }
+    points = 4
+    difficulty = 2
+    importance = 3
+    minutes = 20
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        sizes = [3, 8, 11, 4, 2, 16, 7, 2, 9]
+        yield Case(
+            "batches of 3, 8 and 11 rows, then of 4, 2, 16, 7, 2 and 9",
+            "count", *regression(rng, sizes), 3, True,
+            about=["value", "compiles"],
+        )  # fmt: skip
+        yield Case(
+            "a batch of 3 rows and an empty one, differentiated",
+            "grad", *regression(rng, [3, 0]),
+            about=["value", "gradient", "empty"],
+        )  # fmt: skip
+
+    def probe(
+        self, bucketed_loss: Callable[..., Any], task: str, w: Array, b: Array, x: Array, y: Array,
+        sizes: Sequence[int], *counting: Any,
+    ) -> Mapping[str, Any]:  # fmt: skip
+        batches = list(zip(rows_of(x, sizes), rows_of(y, sizes), strict=True))
+        if task == "count":
+            return count_later(lambda batch: bucketed_loss(w, b, *batch), batches, *counting)
+        import jax
+
+        both = jax.value_and_grad(bucketed_loss, (0, 1))
+        found = [both(w, b, *batch) for batch in batches]
+        return {
+            "results": [loss for loss, _ in found],
+            "slopes of w": [slopes[0] for _, slopes in found],
+            "slopes of b": [slopes[1] for _, slopes in found],
+        }
+
+    def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
+        task, w, b, x, y, sizes = case.inputs[:6]
+        batches = zip(rows_of(x, sizes), rows_of(y, sizes), strict=True)
+        exact = [mean_squared_error(w, b, *batch) for batch in batches]
+        for size, loss, (want, *_) in zip(sizes, seen["results"], exact, strict=True):
+            if size:
+                hint = f"That is a batch of {plural(size, 'row')}."
+                yield expect.close("value", loss, want, rtol=1e-4, atol=1e-6, hint=hint)
+        if task == "count":
+            hint = "Whatever depends on the size must be done before JAX sees the arrays."
+            yield from none_later("compiles", seen, hint)
+            return
+        full_w, empty_w = seen["slopes of w"]
+        full_b, empty_b = seen["slopes of b"]
+        yield expect.close("gradient", full_w, exact[0][1], rtol=1e-4, atol=1e-5)
+        yield expect.close("gradient", full_b, exact[0][2], rtol=1e-4, atol=1e-5)
+        full, empty = seen["results"]
+        hint = "Divide by max(count, 1): 0 / 0 is NaN, and so is its gradient."
+        yield expect.close("empty", empty, 0.0, hint=hint)
+        yield expect.close("empty", empty_w, np.zeros(w.shape), hint=hint)
+        yield expect.close("empty", empty_b, 0.0, hint=hint)
+        yield expect.true("empty", np.all(np.asarray(full) != 0), seen="0 for 3 real rows too")
+
+
+def regression(rng: np.random.Generator, sizes: list[int]) -> tuple[Any, ...]:
+    """Inputs of exercise 1.1: w (3,), b (), x (rows, 3), y (rows,), all float32, and the sizes.
+
+    Labels are whole numbers, and each batch's first label is 0: a real row may well be labelled 0.
+    """
+    rows = sum(sizes)
+    y = rng.integers(1, 4, rows).astype(np.float32)
+    y[np.cumsum([0, *sizes])[:-1][np.array(sizes) > 0]] = 0.0
+    x = rng.standard_normal((rows, 3)).astype(np.float32)
+    w = rng.standard_normal(3).astype(np.float32)
+    return w, np.array(rng.uniform(1.0, 2.0), np.float32), x, y, sizes
+
+
+def mean_squared_error(w: Array, b: Array, x: Array, y: Array) -> tuple[Any, Array, Any]:
+    """Loss, slope of w (3,) and slope of b of one batch in float64; NaN for an empty one."""
+    error = x.astype(np.float64) @ w.astype(np.float64) + float(b) - y.astype(np.float64)
+    n = len(error) or np.nan
+    return np.sum(error**2) / n, 2 * (error @ x.astype(np.float64)) / n, 2 * np.sum(error) / n
+
+
+# --- 1.2 -----------------------------------------------------------------------------------------
+
+
+class CompileBudgetTest(Exercise):
+    """A test that counts, and a function that passes it."""
+
+    id = "1.2"
+    title = "A compile-budget test, and the serving function that passes it"
+    answer = ("assert_budget", "serve")
+    properties = {
+        "over": Property("`assert_budget` raises AssertionError above the limit", 1.5, see="1.6"),
+        "within": Property("`assert_budget` lets pass what stays within it", 1, see="1.6"),
+        "scores": Property("`serve` returns one right score for each row", 1, see="1.5"),
+        "served": Property("`serve` compiles at most 2 programs in all", 1.5, see="1.5"),
+    }
+    points = 5
+    difficulty = 2
+    importance = 3
+    minutes = 20
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        yield Case(
+            "a function of 1 program under limits of 2 and then 0, and one of 2 under a limit of 1",
+            "budget",
+            [
+                {"sizes": [1, 2, 3], "padded": [4, 4, 4], "compiled": [], "limits": [2, 0]},
+                {"sizes": [1, 2], "padded": [1, 2], "compiled": [], "limits": [1]},
+            ],
+            about=["over", "within"],
+        )
+        sizes = [3, 16, 9, 1, 12, 5]
+        yield Case(
+            "requests of 3, 16, 9, 1, 12 and 5 rows",
+            "serve", logits(rng, sizes), sizes, True,
+            about=["scores", "served"],
+        )  # fmt: skip
+
+    def probe(
+        self, assert_budget: Callable[..., Any], serve: Callable[..., Any], task: str, *inputs: Any
+    ) -> Mapping[str, Any]:
+        if task == "budget":
+            return {"trials": [try_budget(assert_budget, **trial) for trial in inputs[0]]}
+        x, sizes, fresh = inputs
+        return count_later(serve, rows_of(x, sizes), len(sizes), fresh)
+
+    def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
+        if case.inputs[0] == "budget":
+            yield from judge_budget(case.inputs[1], seen["trials"])
+            return
+        _, x, sizes, _ = case
+        right = True
+        for size, batch, scores in zip(sizes, rows_of(x, sizes), seen["results"], strict=True):
+            want = np.log(np.sum(np.exp(batch.astype(np.float64)), axis=1))
+            hint = f"That is a request of {plural(size, 'row')}."
+            row = expect.close("scores", scores, want, rtol=1e-5, atol=1e-5, hint=hint)
+            right = right and row.passed
+            yield row
+        hint = "Padding and cutting outside jit are programs too, one for each size."
+        yield expect.at_most("served", seen["first"], 2, unit="compilations", hint=hint)
+        yield expect.true("served", right, seen="wrong scores, whose programs don't count")
+
+
+def logits(rng: np.random.Generator, sizes: Sequence[int]) -> Array:
+    """Requests for exercise 1.2: float32 of shape (sum of sizes, 3)."""
+    return rng.uniform(-3.0, 3.0, (sum(sizes), 3)).astype(np.float32)
+
+
+OVER, WITHIN = "AssertionError", "no error"
+"""What a test may say of a function, as `try_budget` reports it."""
+
+
+def try_budget(
+    assert_budget: Callable[..., Any],
+    sizes: Sequence[int],
+    padded: Sequence[int],
+    compiled: Sequence[int],
+    limits: Sequence[int],
+) -> dict[str, Any]:
+    """What a learner's test says of a function that compiles one program for each padded size.
+
+    compiled: sizes that were served before. limits: the test is run with each of them, in turn.
+    """
+    import jax
+
+    shape = dict(zip(sizes, padded, strict=True))
+    program = jax.jit(lambda x: x + 1)
+    calls = []
+
+    def serving(x: Array) -> Array:
+        calls.append(len(x))
+        return np.asarray(program(np.zeros(shape[len(x)], np.float32)))[: len(x)]
+
+    for size in compiled:
+        serving(np.zeros((size, 3), np.float32))
+    calls.clear()
+    requests = [np.zeros((size, 3), np.float32) for size in sizes]
+    outcomes, returned = [], []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for limit in limits:
+            try:
+                returned.append(type(assert_budget(serving, requests, limit)).__name__)
+                outcomes.append(WITHIN)
+            except AssertionError:
+                outcomes.append(OVER)
+            except Exception as error:
+                if is_stub(error):
+                    raise
+                outcomes.append(type(error).__name__)
+    return {
+        "outcomes": outcomes,
+        "returned": returned,
+        "warned": bool(warned),
+        "calls": len(calls),
+    }
+
+
+def judge_budget(
+    trials: Sequence[Mapping[str, Any]], seen: Sequence[Mapping[str, Any]]
+) -> Iterator[Row]:
+    """Rows on what `try_budget` saw in each trial. A test that always says the same is no test."""
+    said = {outcome for result in seen for outcome in result["outcomes"]}
+    for trial, result in zip(trials, seen, strict=True):
+        shape = dict(zip(trial["sizes"], trial["padded"], strict=True))
+        programs = len({*trial["padded"]} - {shape[size] for size in trial["compiled"]})
+        for limit, outcome in zip(trial["limits"], result["outcomes"], strict=True):
+            key, want = ("over", OVER) if programs > limit else ("within", WITHIN)
+            count = plural(programs, "program")
+            hint = f"The requests compile {count}, and the limit is {limit}."
+            yield expect.equal(key, outcome, want, hint=hint)
+            yield expect.true(key, len(said) > 1, seen=f"{outcome}, whatever was compiled")
+            programs = 0
+
+
+# --- 1.3 -----------------------------------------------------------------------------------------
+
+
+class StaticConfig(Exercise):
+    """Settings that a jitted function can take as a static argument."""
+
+    id = "1.3"
+    title = "A static config that compares by value"
+    answer = "make_config"
+    properties = {
+        "value": Property("carries the settings that it was given", 1, see="1.7"),
+        "once": Property("compiles once for equal settings", 2, see="1.7"),
+        "apart": Property("compiles again where one setting differs", 1, see="1.7"),
+        "frozen": Property("can't change after it was made", 1, see="1.7"),
+    }
+    points = 4
+    difficulty = 1
+    importance = 3
+    minutes = 15
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        width = int(rng.integers(2, 9))
+        yield Case(
+            "the same settings three times, then another activation, then other scales",
+            "call",
+            [
+                [width, "tanh", "tuple", [-1.0]],
+                [width, "tanh", "list", [-1.0]],
+                [width, "tanh", "tuple", [-1.0]],
+                [width, "relu", "list", [-1.0]],
+                [width, "tanh", "list", [-2.0]],
+            ],
+            about=["value", "once", "apart"],
+        )
+        yield Case(
+            "attempts to change it", "change", [[width, "tanh", "list", [0.5]]], about=["frozen"]
+        )
+
+    def probe(
+        self, make_config: Callable[..., Any], task: str, settings: Sequence[Sequence[Any]]
+    ) -> Mapping[str, Any]:
+        if task == "change":
+            return probe_changes(make_config, *settings[0])
+        return probe_calls(make_config, settings)
+
+    def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
+        task, settings = case
+        if task == "change":
+            width, activation, _, scales = settings[0]
+            for attempt, after in seen.items():
+                yield expect.equal("frozen", after, [width, activation, scales], hint=attempt)
+            return
+        for (width, activation, _, scales), value in zip(settings, seen["values"], strict=True):
+            want = np.tanh(0.5) if activation == "tanh" else 0.5
+            yield expect.close(
+                "value", value, width * want + sum(scales), rtol=1e-5, hint=f"scales={scales}"
+            )
+        told_apart = [json_like(setting) for setting in settings]
+        new = [setting not in told_apart[:i] for i, setting in enumerate(told_apart)]
+        for fresh, compiled in zip(new, seen["compilations"], strict=True):
+            if fresh:
+                yield expect.equal("apart", compiled, 1, unit="compilations")
+            else:
+                yield expect.equal(
+                    "once",
+                    compiled,
+                    0,
+                    unit="compilations for settings seen before",
+                    hint="A static argument is looked up by __hash__ and __eq__.",
+                )
+
+
+def json_like(setting: Sequence[Any]) -> tuple[Any, ...]:
+    """What decides whether two settings of exercise 1.3 are equal: not list against tuple."""
+    width, activation, _, scales = setting
+    return width, activation, tuple(scales)
+
+
+def probe_calls(
+    make_config: Callable[..., Any], settings: Sequence[Sequence[Any]]
+) -> Mapping[str, Any]:
+    """One call with a fresh config for each of the settings: its result, its compilations."""
+    import jax
+    import jax.numpy as jnp
+
+    from helpers.compiles import CompileCounter
+
+    def apply(config: Any, x: Any) -> Any:
+        act = {"tanh": jnp.tanh, "relu": jax.nn.relu}[config.activation]
+        return config.width * act(x) + sum(config.scales)
+
+    program = jax.jit(apply, static_argnums=0)
+    x = np.float32(0.5)
+    values, compilations, configs = [], [], []
+    for width, activation, kind, scales in settings:
+        config = make_config(width, activation, tuple(scales) if kind == "tuple" else list(scales))
+        with CompileCounter(only="apply") as counter:
+            values.append(program(config, x))
+        compilations.append(counter.count)
+        configs.append(config)
+    hashes = len({hash(config) for config in configs})
+    return {"values": values, "compilations": compilations, "hashes": hashes}
+
+
+def probe_changes(
+    make_config: Callable[..., Any], width: int, activation: str, _: str, scales: Sequence[float]
+) -> Mapping[str, Any]:
+    """What the config says after each attempt to change it."""
+    given = list(scales)
+    config = make_config(width, activation, given)
+    attempts = {
+        "after the caller changed the list it had passed": lambda: given.append(9.0),
+        "after config.width = 99": lambda: setattr(config, "width", 99),
+        "after config.scales.append(9.0)": lambda: config.scales.append(9.0),
+    }
+    seen = {}
+    for attempt, change in attempts.items():
+        error_name(change)
+        seen[attempt] = [config.width, config.activation, list(config.scales)]
+    return seen
+
+
+# --- 1.4 -----------------------------------------------------------------------------------------
+
+
+class LearningRateLoop(Exercise):
+    """Gradient descent whose rate changes at every step, in one program."""
+
+    id = "1.4"
+    title = "A learning-rate loop that compiles once"
+    answer = "train"
+    properties = {
+        "value": Property("ends where float64 gradient descent ends", 2, see="1.8"),
+        "first": Property("compiles the step in its first training", 1, see="1.8"),
+        "later": Property("compiles nothing in later trainings, whatever the rates", 2, see="1.8"),
+    }
+    points = 4
+    difficulty = 2
+    importance = 3
+    minutes = 15
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        plans = [[0.1], [0.1, 0.05, 0.02], [0.08, 0.04], [0.1, 0.05, 0.02]]
+        yield Case("trainings of 1, 3, 2 and again 3 steps", *line(rng, 0.0), plans, True)
+
+    def probe(
+        self, train: Callable[..., Any], w: Array, b: float, x: Array, y: Array,
+        plans: Sequence[Sequence[float]], fresh: bool,
+    ) -> Mapping[str, Any]:  # fmt: skip
+        import jax
+
+        from helpers.compiles import CompileCounter
+
+        if fresh:
+            jax.clear_caches()
+        ends, compilations = [], []
+        for rates in plans:
+            with CompileCounter() as counter:
+                ends.append(list(train(w, b, x, y, rates)))
+            compilations.append(counter.count)
+        return {"ends": ends, "compilations": compilations}
+
+    def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
+        w, b, x, y, plans, fresh = case
+        for rates, end in zip(plans, seen["ends"], strict=True):
+            want_w, want_b = descend(w, b, x, y, rates)
+            hint = f"That is after {plural(len(rates), 'step')}."
+            yield expect.close("value", end[0], want_w, rtol=1e-4, atol=1e-5, hint=hint)
+            yield expect.close("value", end[1], want_b, rtol=1e-4, atol=1e-5, hint=hint)
+        first, *later = seen["compilations"]
+        if fresh:
+            unit = "compilations in the first training"
+            hint = "One program for the whole step; two conversions beside it are tolerated."
+            for key in ("first", "later"):
+                yield expect.at_least(key, first, 1, unit=unit)
+                yield expect.at_most(key, first, 3, unit=unit, hint=hint)
+        hint = "`jax_explain_cache_misses` says what differed."
+        for number, count in enumerate(later, 2):
+            unit = f"compilations in training {number}"
+            yield expect.equal("later", count, 0, unit=unit, hint=hint)
+
+
+def line(rng: np.random.Generator, b: float) -> tuple[Any, ...]:
+    """A regression problem for exercise 1.4: w (2,), b, x (5, 2), y (5,); arrays are float32."""
+    w = rng.standard_normal(2).astype(np.float32)
+    x = rng.standard_normal((5, 2)).astype(np.float32)
+    y = (x @ rng.standard_normal(2) + 1.0).astype(np.float32)
+    return w, b, x, y
+
+
+def descend(
+    w: Array, b: float, x: Array, y: Array, rates: Sequence[float]
+) -> tuple[Array, np.float64]:
+    """Gradient descent on the mean squared error in float64: the last w and b."""
+    w, b = w.astype(np.float64), np.float64(b)
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    for rate in rates:
+        error = x @ w + b - y
+        w, b = w - rate * 2 * (error @ x) / len(y), b - rate * 2 * np.mean(error)
+    return w, b
+
+
+# --- 1.5 -----------------------------------------------------------------------------------------
+
+
+class AheadOfTimeTable(Exercise):
+    """Every program that will ever be needed, compiled before the first request."""
+
+    id = "1.5"
+    title = "An AOT table that serves with no compilation"
+    answer = "make_server"
+    properties = {
+        "built": Property("compiles every bucket before the first request", 1, see="1.9"),
+        "served": Property("compiles nothing while it serves", 1.5, see="1.9"),
+        "value": Property("returns `fn` of each row, and no row more", 1.5, see="1.9"),
+        "refused": Property("refuses a wrong shape with ValueError or TypeError", 1, see="1.9"),
+    }
+    points = 5
+    difficulty = 2
+    importance = 2
+    minutes = 25
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        sizes = [1, 4, 3, 2, 1]
+        x = rng.standard_normal((sum(sizes), 3)).astype(np.float32)
+        yield Case(
+            "buckets of 2 and 4 rows of 3 numbers", "squares", [2, 4], x, sizes, WRONG_SHAPES
+        )
+
+    def probe(
+        self,
+        make_server: Callable[..., Any],
+        rule: str,
+        buckets: Sequence[int],
+        x: Array,
+        sizes: Sequence[int],
+        wrong: Mapping[str, Sequence[int]],
+    ) -> Mapping[str, Any]:
+        import jax.numpy as jnp
+
+        from helpers.compiles import CompileCounter
+
+        def squares(x: Any) -> Any:
+            return jnp.sum(x * x, axis=1)
+
+        def folded(x: Any) -> Any:
+            return jnp.stack([jnp.max(x, axis=1), jnp.min(x, axis=1)], axis=1)
+
+        fn = {"squares": squares, "folded": folded}[rule]
+        with CompileCounter() as built:
+            serve = make_server(fn, list(buckets), x.shape[1])
+        with CompileCounter() as served:
+            results = [serve(batch) for batch in rows_of(x, sizes)]
+        with CompileCounter() as refused:
+            refusals = {
+                what: error_name(lambda shape=shape: serve(np.ones(shape, np.float32)))
+                for what, shape in wrong.items()
+            }
+        return {
+            "built": built.count,
+            "served": served.count,
+            "refused": refused.count,
+            "results": results,
+            "refusals": refusals,
+        }
+
+    def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
+        rule, buckets, x, sizes, wrong = case
+        yield expect.at_least(
+            "built",
+            seen["built"],
+            len(buckets),
+            unit="compilations before the first request",
+            hint="Only `.compile()`, or a call, makes the program.",
+        )
+        yield expect.equal("served", seen["served"], 0, unit="compilations while serving")
+        yield expect.true("served", seen["built"], seen="no program to serve with")
+        for size, batch, result in zip(sizes, rows_of(x, sizes), seen["results"], strict=True):
+            exact = batch.astype(np.float64)
+            folded = np.stack([exact.max(axis=1), exact.min(axis=1)], axis=1)
+            want = np.sum(exact**2, axis=1) if rule == "squares" else folded
+            hint = f"That is a request of {plural(size, 'row')}."
+            yield expect.close("value", result, want, rtol=1e-5, atol=1e-6, hint=hint)
+        for what in wrong:
+            yield expect.raises(
+                "refused",
+                seen["refusals"][what],
+                ("ValueError", "TypeError"),
+                hint=f"That is {what}.",
+            )
+
+
+WRONG_SHAPES = {
+    "a request of more rows than the largest bucket": [5, 3],
+    "a request with a column too many": [2, 4],
+    "a request of one column, which NumPy would broadcast": [2, 1],
+    "one row without its axis": [3],
+}
+"""Shapes that a server of buckets 2 and 4 and of 3 features must refuse (exercise 1.5)."""
+
+
+EXERCISES = [MaskedMeanLoss, CompileBudgetTest, StaticConfig, LearningRateLoop, AheadOfTimeTable]

@@ -1,0 +1,148 @@
+"""`check("1.2")` in a notebook: judges the learner's answer on the public cases, and remembers.
+
+It prints text that is the same on every run, never raises, and knows no hidden case.
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from helpers import diagnosis
+from helpers.exercise import Assessment, Exercise, Finding, Tried, assess, observe, public_rng
+from helpers.exercises import CHAPTERS, exercises_of, find
+
+MARKS = {"full": "✅", "unanswered": "✍️"}
+PRINTED_LINES = 8
+"""How many lines of what an answer prints are shown."""
+
+
+def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
+    """Judges the answer to an exercise and prints one line for each of its properties.
+
+    exercise_id: "1.2". namespace: where the answer's names are looked up; the notebook's own by
+    default. Whatever an answer does becomes a line of the report; a keyboard interrupt stops the
+    check, not the kernel.
+    """
+    where = vars(sys.modules["__main__"]) if namespace is None else namespace
+    try:
+        chapter, exercise = find(exercise_id)
+    except KeyError as error:
+        print(f"🧪 {error.args[0]}")
+        return
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            tried = try_public_cases(exercise, where)
+    except KeyboardInterrupt:
+        print(f"🧪 {exercise.id} stopped by hand before it had a verdict.")
+        return
+    assessment = assess(exercise, tried)
+    known = diagnosis.match(diagnosis.fingerprint(tried), public_bank(chapter, exercise))
+    print(report(assessment, known if assessment.verdict not in MARKS else None))
+    lines = printed.getvalue().splitlines()
+    if lines:
+        more = len(lines) - PRINTED_LINES
+        print("your answer printed:", *lines[:PRINTED_LINES], sep="\n    ")
+        print(f"    … and {more} lines more" if more > 0 else "", end="\n" if more > 0 else "")
+    remember(assessment)
+
+
+def try_public_cases(exercise: Exercise, namespace: Mapping[str, Any]) -> list[Tried]:
+    """The public cases and what the probe observes in each."""
+    cases = exercise.cases(public_rng(exercise))
+    return [Tried(case, observe(exercise, namespace, case)) for case in cases]
+
+
+def public_bank(chapter: str, exercise: Exercise) -> list[diagnosis.Misconception]:
+    """Known mistakes in this exercise, as they behave in the public cases."""
+    bank = diagnosis.load(Path(__file__).parent / "exercises" / f"{chapter}.json")
+    return [known for known in bank if known.exercise == exercise.id]
+
+
+def report(assessment: Assessment, known: diagnosis.Misconception | None = None) -> str:
+    """The lines that a learner reads."""
+    mark = MARKS.get(assessment.verdict, "❌")
+    head = f"🧪 {assessment.id} {assessment.title}: {_score(assessment)} {mark}"
+    if assessment.verdict == "unanswered":
+        return f"{head}\n   not answered yet ({assessment.message})"
+    lines = [head, *(_line(finding) for finding in assessment.findings)]
+    if known:
+        lines.append(f"   💡 This looks like “{known.name}”. {known.hint}{_see(known.see)}")
+    return "\n".join(lines)
+
+
+def _score(assessment: Assessment) -> str:
+    return f"{assessment.points:g} of {assessment.max_points} points"
+
+
+def _line(finding: Finding) -> str:
+    if finding.passed:
+        return f"   ✅ {finding.text}"
+    seen = f"{finding.seen or 'not reached'}"
+    wanted = f", expected {finding.expected}" if finding.expected else ""
+    where = f" in “{finding.case}”" if finding.case else ""
+    hint = f"\n      {finding.hint}" if finding.hint else ""
+    return f"   ❌ {finding.text}\n      saw {seen}{wanted}{where}{hint}{_see(finding.see)}"
+
+
+def _see(section: str) -> str:
+    return f" → §{section}" if section else ""
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+
+def progress_file() -> Path:
+    """Where progress is kept: `$COURSE_PROGRESS`, else a file in the user's data folder."""
+    chosen = os.environ.get("COURSE_PROGRESS")
+    return (
+        Path(chosen) if chosen else platformdirs.user_data_path("practical-jax") / "progress.json"
+    )
+
+
+def remember(assessment: Assessment) -> None:
+    """Keeps the latest and the best points of an exercise, where the file can be written."""
+    known = _remembered()
+    before = known.get(assessment.id, {})
+    known[assessment.id] = {
+        "points": assessment.points,
+        "best": max(assessment.points, before.get("best", 0.0)),
+        "verdict": assessment.verdict,
+        "when": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    path = progress_file()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(known, indent=1), encoding="utf-8")
+        fresh.replace(path)
+
+
+def progress() -> None:
+    """Prints, chapter by chapter, the points that `check` has seen so far."""
+    known = _remembered()
+    for number, chapter in CHAPTERS.items():
+        exercises = exercises_of(chapter)
+        got = sum(known.get(key, {}).get("points", 0.0) for key in exercises)
+        print(f"{number:02d} {chapter}: {got:g} of {sum(e.points for e in exercises.values())}")
+        for key, exercise in exercises.items():
+            entry = known.get(key)
+            state = f"{entry['points']:g} of {exercise.points}" if entry else "not tried"
+            mark = MARKS.get(entry["verdict"], "❌") if entry else "·"
+            print(f"   {mark} {key} {exercise.title}: {state}")
+
+
+def _remembered() -> dict[str, Any]:
+    try:
+        known = json.loads(progress_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}

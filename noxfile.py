@@ -1,0 +1,223 @@
+# /// script
+# requires-python = ">=3.11,<3.15"
+# dependencies = ["nox>=2026.4", "uv>=0.8"]
+# ///
+"""The project's commands. `uv run noxfile.py -s SESSION` needs only uv; `nox -s SESSION` works too.
+
+All sessions share one environment, `.venv`, which the first of them makes from `requirements.lock`;
+the chapters run on each other Python in an environment in `.nox`. Delete either to start afresh.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+SAMPLE_CLASS = "tests/sample_class/submitted"
+
+nox.needs_version = ">=2026.4"
+nox.options.default_venv_backend = "none"  # _environment() makes the environments: see there
+nox.options.sessions = ["tests"]
+
+SETTINGS = {
+    # A missing Python is skipped, not downloaded.
+    "UV_PYTHON_DOWNLOADS": "never",
+    # Without bytecode the first `import jax` takes 20 s; some machines forbid Python to write it.
+    "UV_COMPILE_BYTECODE": "1",
+    "PYTHONDONTWRITEBYTECODE": None,
+    # Quieter kernels: no warning about frozen modules, none about Jupyter's folders.
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    "JUPYTER_PLATFORM_DIRS": "1",
+}
+# Tests run the same everywhere; whoever has a GPU and means it sets JAX_PLATFORMS.
+CPU = {"JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")}
+
+
+def _select_all_of_pyenv() -> None:
+    """Let pyenv's shims find every Python it has: `python3.13` fails unless 3.13 is selected."""
+    if not shutil.which("pyenv"):
+        return
+
+    def pyenv(*args: str) -> list[str]:
+        return subprocess.run(["pyenv", *args], capture_output=True, text=True).stdout.split()
+
+    selected = [name for line in pyenv("version-name") for name in line.split(":")]
+    installed = [name for name in pyenv("versions", "--bare") if re.fullmatch(r"3\.[\w.-]+", name)]
+    os.environ["PYENV_VERSION"] = ":".join(dict.fromkeys(selected + installed[::-1]))
+
+
+_select_all_of_pyenv()
+
+
+class Environment:
+    """A virtual environment with the lock and the project in it; sessions run commands there."""
+
+    def __init__(self, session: nox.Session, folder: str) -> None:
+        self.session, self.folder = session, folder
+        self.bin = f"{folder}/{'Scripts' if os.name == 'nt' else 'bin'}"
+        self.stamp = ROOT / folder / "practical-jax.stamp"  # what was installed last
+        self.env = SETTINGS | {"VIRTUAL_ENV": str(ROOT / folder)}
+
+    @property
+    def python(self) -> str | None:
+        """Its Python's version, as "3.12"; None where there is no environment yet."""
+        config = ROOT / self.folder / "pyvenv.cfg"
+        if not config.exists():
+            return None
+        pairs = dict(
+            line.split(" = ", 1) for line in config.read_text().splitlines() if " = " in line
+        )
+        return ".".join((pairs.get("version_info") or pairs["version"]).split(".")[:2])
+
+    def make(self, python: str) -> None:
+        """Make the environment where there is none, and install whatever changed since."""
+        if self.python is None:
+            find = ["uv", "python", "find", "--no-python-downloads", python]
+            if subprocess.run(find, capture_output=True).returncode != 0:
+                self.session.skip(f"Python {python} is not installed")
+            self._uv("venv", "--python", python, self.folder)
+        wanted = (ROOT / "requirements.lock").read_text() + (ROOT / "pyproject.toml").read_text()
+        if not self.stamp.exists() or self.stamp.read_text() != wanted:
+            self.session.log(f"Installing {self.folder}: the first time takes about a minute")
+            self._uv("pip", "install", "--requirements", "requirements.lock")
+            self._uv("pip", "install", "--no-deps", "--editable", ".")
+            self.stamp.write_text(wanted)
+
+    def run(self, command: str, *args: str, success_codes: Sequence[int] = (0,)) -> None:
+        """Run one of the environment's programs in the project's folder."""
+        path = os.pathsep.join([str(ROOT / self.bin), os.environ["PATH"]])
+        env = self.env | {"PATH": path}
+        self.session.run(f"{self.bin}/{command}", *args, env=env, success_codes=success_codes)
+
+    def _uv(self, *args: str) -> None:
+        self.session.run("uv", *args, "--quiet", env=self.env)
+
+
+def _environment(session: nox.Session, python: str | None = None) -> Environment:
+    """The environment of one Python (by default the project's), ready for use.
+
+    nox would make one for each session, 1 GB and half a minute each; these are shared. The session
+    is skipped where that Python is not installed, in CI too.
+    """
+    environment = Environment(session, ".venv")
+    if python not in (None, environment.python or THIS_PYTHON):
+        environment = Environment(session, f".nox/python{python}")
+    environment.make(python or sys.executable)
+    return environment
+
+
+def _lint(environment: Environment) -> None:
+    environment.run("ruff", "check")
+    environment.run("ruff", "format", "--check")
+    environment.run("mypy")
+
+
+@nox.session
+def grade(session: nox.Session) -> None:
+    """Grade the sample class, or what stands after `--`: `-s grade -- PATH --out DIR`."""
+    environment = _environment(session)
+    args = session.posargs or [SAMPLE_CLASS, "--out", "build/class"]
+    # 1: every submission has its marks or its reason, and some of them need a person
+    environment.run("autograder", "grade", *args, success_codes=[0, 1])
+    if not session.posargs:
+        session.log(
+            "Marks: build/class/marks.csv. A page for each learner: build/class/feedback/. "
+            "nbgrader's gradebook: build/class/gradebook.db"
+        )
+
+
+@nox.session
+def lab(session: nox.Session) -> None:
+    """Open the chapters in JupyterLab."""
+    _environment(session).run("jupyter", "lab", *(session.posargs or ["chapters"]))
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build and execute the chapters' notebooks from their sources: all, or `-- CHAPTER`."""
+    _environment(session).run("autograder", "build", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure grading, ours and plain nbgrader's, on the same submissions."""
+    _environment(session).run("python", "benchmarks/bench.py", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Format, lint and types; `-- --fix` mends what can be mended."""
+    environment = _environment(session)
+    if "--fix" in session.posargs:
+        environment.run("ruff", "check", "--fix", success_codes=[0, 1])
+        environment.run("ruff", "format")
+    _lint(environment)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run every check, as CI does. With arguments, `-- -k wire`, only pytest with those.
+
+    Under COURSE_README_TEST=1 only lint and tests/test_house.py run: the test of the README's
+    commands calls this session in a fresh clone, and must not run itself again.
+    """
+    environment = _environment(session)
+    environment.env |= CPU
+    if session.posargs:
+        environment.run("pytest", *session.posargs)
+        return
+    _lint(environment)
+    if os.environ.get("COURSE_README_TEST"):
+        session.log("COURSE_README_TEST is set: only tests/test_house.py")
+        environment.run("pytest", "tests/test_house.py")
+        return
+    environment.run("autograder", "build", "--check")
+    environment.run("pytest")
+    session.notify("chapters")
+
+
+@nox.session
+def chapters(session: nox.Session) -> None:
+    """Run each chapter on every installed Python and compare all outputs."""
+    for version in PYTHONS:
+        session.notify(f"chapters-{version}")
+
+
+def _chapters_on(python: str) -> None:
+    @nox.session(name=f"chapters-{python}")
+    def run(session: nox.Session) -> None:
+        environment = _environment(session, python)
+        environment.env |= CPU
+        strict = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=300"]
+        sanitize = "--nbval-sanitize-with=tests/nbval_sanitize.cfg"
+        two_at_once = ["-n", "2", "--dist", "loadscope"]  # loadscope: one kernel a notebook
+        notebooks = session.posargs or ["chapters"]
+        environment.run("pytest", *strict, sanitize, *two_at_once, *notebooks)
+
+    run.__doc__ = f"Run each chapter on Python {python} and compare all outputs."
+
+
+for _python in PYTHONS:
+    _chapters_on(_python)
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Write requirements.lock anew from pyproject.toml; `-- --upgrade` takes the newest."""
+    universal = ["--universal", "--python-version", PYTHONS[0], "--group", "dev"]
+    plain = ["--no-annotate", "--no-header", "--no-emit-index-url", "--no-emit-find-links"]
+    output = ["--quiet", "--output-file", "requirements.lock"]
+    options = [*universal, *plain, *output, *session.posargs]
+    session.run("uv", "pip", "compile", *options, "pyproject.toml", env=SETTINGS)
+
+
+if __name__ == "__main__":
+    nox.main()

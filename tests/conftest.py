@@ -1,0 +1,36 @@
+"""What several test files share: a checkout of its own with one made-up chapter, 09 tiny."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autograder import course
+from autograder.course import Chapter
+from helpers import exercises
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chapter]:
+    """The made-up chapter of `tests/tiny`, the only one of a course in a temporary folder."""
+    root = tmp_path / "checkout"
+    no_banks = shutil.ignore_patterns("*.json", "__pycache__", ".ruff_cache")
+    shutil.copytree(ROOT / "helpers", root / "helpers", ignore=no_banks)
+    shutil.copy(HERE / "tiny" / "exercises.py", root / "helpers" / "exercises" / "tiny.py")
+    with (root / "helpers" / "exercises" / "__init__.py").open("a") as table:
+        table.write('\nCHAPTERS.clear()\nCHAPTERS[9] = "tiny"\n')
+    for name in ("chapter.py", "hidden.py", "answers.py"):
+        (root / "solutions" / "tiny").mkdir(parents=True, exist_ok=True)
+        shutil.copy(HERE / "tiny" / name, root / "solutions" / "tiny" / name)
+    monkeypatch.setattr(course, "ROOT", root)
+    for number in list(exercises.CHAPTERS):
+        monkeypatch.delitem(exercises.CHAPTERS, number)
+    monkeypatch.setitem(exercises.CHAPTERS, 9, "tiny")
+    monkeypatch.setattr(exercises, "__path__", [str(root / "helpers" / "exercises")])
+    yield Chapter(9, "tiny")
+    sys.modules.pop("helpers.exercises.tiny", None)

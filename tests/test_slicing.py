@@ -1,0 +1,70 @@
+"""Which statements an answer needs: enough of them, in order, and none that only cost time."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autograder.slicing import names, needed, statements
+
+SETUP = (
+    "import jax\nimport jax.numpy as jnp\nfrom helpers import use_course_style\nuse_course_style()"
+)
+
+
+def test_an_answer_brings_the_imports_that_it_uses_and_no_others():
+    assert needed("def f(x):\n    return jnp.sum(x)", [], [SETUP]) == ["import jax.numpy as jnp"]
+
+
+def test_definitions_are_followed_through_definitions():
+    given_cells = [SETUP, "WIDTH = 4", "def scale(x):\n    return jnp.dot(x, x) * WIDTH"]
+    sliced = needed("def f(x):\n    return scale(x)", [], given_cells)
+    assert [line.splitlines()[0] for line in sliced] == [
+        "import jax.numpy as jnp",
+        "WIDTH = 4",
+        "def scale(x):",
+    ]
+
+
+def test_a_learners_own_helper_wins_over_the_courses_for_the_learners_cells():
+    sliced = needed("def f(x):\n    return half(x)", ["def half(x): return x / 2"], ["half = None"])
+    assert sliced == ["def half(x):\n    return x / 2"]
+
+
+def test_the_courses_cells_keep_the_courses_definitions():
+    given_cells = ["SIZE = 3", "def area(): return SIZE ** 2"]
+    sliced = needed("f = lambda: area()", ["SIZE = 'mine'"], given_cells)
+    assert sliced == ["SIZE = 3", "def area():\n    return SIZE ** 2"]
+
+
+def test_changes_behind_a_definition_come_with_it():
+    given_cells = ["table = {}\ntable['a'] = 1\nprint(table)"]
+    assert needed("f = lambda: table", [], given_cells) == ["table = {}", "table['a'] = 1"]
+
+
+def test_the_last_definition_counts():
+    assert needed("f = lambda: n", [], ["n = 1", "n = 2"]) == ["n = 2"]
+
+
+def test_decorators_defaults_and_annotations_are_reads():
+    source = "@deco\ndef f(x: Kind = base) -> Result:\n    return x"
+    assert names(source)[1] >= {"deco", "Kind", "base", "Result"}
+
+
+def test_names_bound_inside_a_function_are_not_reads():
+    source = (
+        "def f(x):\n    y = x\n    def g():\n        return y\n    return g() + len([z for z in y])"
+    )
+    assert names(source) == (frozenset({"f"}), frozenset())
+
+
+def test_recursion_and_mutual_recursion_end():
+    given_cells = [
+        "def even(n): return n == 0 or odd(n - 1)",
+        "def odd(n): return n and even(n - 1)",
+    ]
+    assert len(needed("f = even", [], given_cells)) == 2
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_slicer(text):
+    statements(text)
+    assert isinstance(needed(text, [text], [SETUP]), list)
