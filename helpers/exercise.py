@@ -194,7 +194,8 @@ def observe(exercise: Exercise, namespace: Mapping[str, Any], case: Case) -> Obs
 class Finding:
     """One property of an assessment: whether it held and, where it failed, the first case of it.
 
-    hidden: the failing case was hidden, so `expected` is withheld.
+    hidden: the failing case was hidden, so `expected` and `hint`, which may speak of its inputs,
+    are withheld.
     """
 
     key: str
@@ -284,7 +285,7 @@ def _finding(exercise: Exercise, row: Row, tried: Tried) -> Finding:
         case=tried.case.name,
         seen=row.seen,
         expected="" if tried.hidden else row.expected,
-        hint=row.hint,
+        hint="" if tried.hidden else row.hint,
         see=row.see or prop.see,
         hidden=tried.hidden,
     )

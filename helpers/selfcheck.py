@@ -39,7 +39,7 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
         return
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             tried = try_public_cases(exercise, where)
     except KeyboardInterrupt:
         print(f"🧪 {exercise.id} stopped by hand before it had a verdict.")
@@ -119,6 +119,8 @@ def remember(assessment: Assessment) -> None:
         "when": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
     path = progress_file()
+    if path.exists() and not path.is_file():  # /dev/null stays what it is
+        return
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")

@@ -1,4 +1,4 @@
-"""The engine on real answers to chapter 01, honest and hostile: what one answer does stays with it."""
+"""The engine on answers to chapter 01, honest and hostile: what one does stays with it."""
 
 import os
 import subprocess
@@ -74,9 +74,7 @@ CRASHES = {
     "a null pointer": "import ctypes\nctypes.string_at(0)",
     "closing every descriptor": "import os\nos.closerange(0, 256)",
     "killing itself": "import os\nos.kill(os.getpid(), 9)",
-    "killing its parent": "import os\nos.kill(os.getppid(), 9)\nimport time\ntime.sleep(60)",
-    "bytes that are no frame": "import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'x' * 64)"
-    "\n    except OSError: pass\nos._exit(0)",
+    "bytes that are no frame": "import os\nos.write(3, b'x' * 64)\nos._exit(0)",
 }
 
 
@@ -114,9 +112,8 @@ HANGS = {
     "sleep": "import time\ntime.sleep(1e6)",
     "a stop signal": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
     "waiting for input that never comes": "import threading\nthreading.Event().wait()",
-    "an endless reply": "import os\nimport struct\nfor fd in range(3, 64):\n    try:\n"
-    "        os.write(fd, struct.pack('>I', 200_000))\n        while True: os.write(fd, b' ')\n"
-    "    except OSError: pass\nwhile True: pass",
+    "an endless reply": "import os\nimport struct\nos.write(3, struct.pack('>I', 200_000))\n"
+    "while True: os.write(3, b' ')",
 }
 
 
@@ -125,6 +122,13 @@ def test_a_hung_answer_costs_only_its_own_exercise(impatient, source):
     graded = grade(impatient, source)
     assert graded.assessments[FIRST].verdict in ("timeout", "crash")
     assert_only_the_first_suffers(graded, graded.assessments[FIRST].verdict)
+
+
+def test_killing_every_process_in_sight_reaches_no_parent(grader):
+    shoot = "import os, signal\nsignal.signal(15, signal.SIG_IGN)\nos.kill(os.getppid(), 9)\n"
+    shoot += "try: os.kill(-1, 15)\nexcept OSError: pass\n"
+    graded = grade(grader, shoot + RIGHT[FIRST])
+    assert {a.verdict for a in graded.assessments.values()} == {"full"}
 
 
 def test_memory_has_a_limit(impatient):
@@ -160,8 +164,8 @@ def test_the_judges_environment_is_not_the_learners(grader, monkeypatch):
 
 def test_the_learner_holds_one_descriptor_beside_the_silent_three(grader):
     count = (
-        "import os\nopen_ones = [fd for fd in range(256) if os.path.exists(f'/proc/self/fd/{fd}')]\n"
-        "assert len(open_ones) == 4, open_ones\n"
+        "import os\nfound = [fd for fd in range(256) if os.path.lexists(f'/proc/self/fd/{fd}')]\n"
+        "assert len(found) == 4, found\n"
     )
     assert grade(grader, count + RIGHT[FIRST]).assessments[FIRST].verdict == "full"
 
