@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from autograder.collect import MAX_BYTES, MEGABYTE, Unreadable, too_large
+from autograder.slicing import parse_python
 from helpers.exercise import is_stub
 
 Kind = Literal["code", "markdown", "raw"]
@@ -188,7 +189,7 @@ def tree(source: str) -> ast.Module | None:
 @functools.lru_cache(maxsize=1024)
 def _parsed(source: str) -> ast.Module:
     with warnings.catch_warnings(action="ignore"):
-        return ast.parse(source)
+        return parse_python(source)
 
 
 def dedented(source: str) -> str:

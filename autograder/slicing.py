@@ -7,6 +7,7 @@ whole set-up cell. Calls made for their effect belong to no slice.
 import ast
 import builtins
 import symtable
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,10 +24,22 @@ class Statement:
     reads: frozenset[str]
 
 
+_one_at_a_time = threading.Lock()
+
+
+def parse_python(source: str) -> ast.Module:
+    """`ast.parse`, one thread at a time: in CPython 3.11 threads share its count of nesting.
+
+    Without the lock it raises SystemError now and then, where two threads parse.
+    """
+    with _one_at_a_time:
+        return ast.parse(source)
+
+
 def statements(source: str) -> list[Statement]:
     """The statements of a cell that bind or change names; none if it does not parse."""
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     found = [_statement(node) for node in tree.body]

@@ -14,6 +14,9 @@ import numpy as np
 STUB = "your answer"
 """The message of the NotImplementedError that stands in every unanswered starter."""
 
+NOT_YET = "not answered yet"
+"""The message of an observation whose answer is still the starter."""
+
 Fault = Literal["", "unanswered", "error", "timeout", "crash", "tampered"]
 Verdict = Literal["full", "partial", "zero", "unanswered", "error", "timeout", "crash", "tampered"]
 
@@ -183,7 +186,7 @@ def observe(exercise: Exercise, namespace: Mapping[str, Any], case: Case) -> Obs
         return Observation(values=plain(dict(exercise.probe(*answers, *case))))
     except (Exception, SystemExit) as error:
         if is_stub(error):
-            return Observation(fault="unanswered", message="not answered yet")
+            return Observation(fault="unanswered", message=NOT_YET)
         return Observation(fault="error", message=one_line(error))
 
 

@@ -16,7 +16,16 @@ from typing import Any
 import platformdirs
 
 from helpers import diagnosis
-from helpers.exercise import Assessment, Exercise, Finding, Tried, assess, observe, public_rng
+from helpers.exercise import (
+    NOT_YET,
+    Assessment,
+    Exercise,
+    Finding,
+    Tried,
+    assess,
+    observe,
+    public_rng,
+)
 from helpers.exercises import CHAPTERS, exercises_of, find
 
 MARKS = {"full": "✅", "unanswered": "✍️"}
@@ -72,7 +81,8 @@ def report(assessment: Assessment, known: diagnosis.Misconception | None = None)
     mark = MARKS.get(assessment.verdict, "❌")
     head = f"🧪 {assessment.id} {assessment.title}: {_score(assessment)} {mark}"
     if assessment.verdict == "unanswered":
-        return f"{head}\n   not answered yet ({assessment.message})"
+        why = "" if assessment.message == NOT_YET else f": {assessment.message}"
+        return f"{head}\n   {NOT_YET}{why}"
     lines = [head, *(_line(finding) for finding in assessment.findings)]
     if known:
         lines.append(f"   💡 This looks like “{known.name}”. {known.hint}{_see(known.see)}")

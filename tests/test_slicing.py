@@ -1,5 +1,10 @@
 """Which statements an answer needs: enough of them, in order, and none that only cost time."""
 
+import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,3 +73,23 @@ def test_recursion_and_mutual_recursion_end():
 def test_no_text_breaks_the_slicer(text):
     statements(text)
     assert isinstance(needed(text, [text], [SETUP]), list)
+
+
+@pytest.fixture
+def hesitant_gc():
+    """A collector that lets other threads in, as JAX's callback does."""
+
+    def hesitate(*_):
+        time.sleep(0)
+
+    gc.callbacks.append(hesitate)
+    yield
+    gc.callbacks.remove(hesitate)
+
+
+@pytest.mark.usefixtures("hesitant_gc")
+def test_threads_can_slice_at_the_same_time():
+    nested = "def f(x):\n    return " + "-(" * 20 + "x" + ")" * 20 + "\n"
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: len(statements(nested * 30)), range(200)))
+    assert found == [30] * 200
