@@ -104,7 +104,10 @@ def grade(
 ) -> None:
     """Grade what was handed in: marks, feedback pages, nbgrader's gradebook."""
     from autograder import classroom, progress
+    from autograder.sandbox import missing
 
+    if missing():
+        typer.secho(f"NOT ISOLATED: {missing()}. See SECURITY.md.", err=True, fg="red", bold=True)
     try:
         with progress.shown(console) as (told, learned):
             summary = classroom.grade(paths, out, chapter, workers, told, learned)

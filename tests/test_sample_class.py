@@ -3,6 +3,7 @@
 import csv
 import html
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -31,6 +32,13 @@ def run(*command: str, cwd: Path = ROOT, **environment: str) -> subprocess.Compl
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
+
+
+def text_of(notebook: Path) -> str:
+    """Sources and outputs, as a person reads them."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    outputs = (output for cell in cells for output in cell.get("outputs", ()))
+    return "\n".join([*("".join(cell["source"]) for cell in cells), *map(str, outputs)])
 
 
 def expected(student: str) -> dict[str, tuple[float, str, str]]:
@@ -91,9 +99,10 @@ def test_every_student_has_a_page_a_notebook_and_a_grade(graded):
 def test_no_page_and_no_notebook_tells_a_reference_that_was_not_handed_in(graded, student):
     out, _ = graded
     (handed_in,) = (SUBMITTED / student / CHAPTER.slug).iterdir()
-    pages = [*(out / "feedback" / student).iterdir(), *(out / "autograded" / student).rglob("*.*")]
-    told = html.unescape("".join(page.read_text(encoding="utf-8") for page in pages))
-    own = handed_in.read_text(encoding="utf-8")
+    (autograded,) = (out / "autograded" / student).rglob("*.ipynb")
+    (page,) = (out / "feedback" / student).iterdir()
+    told = html.unescape(page.read_text(encoding="utf-8")) + text_of(autograded)
+    own = text_of(handed_in)
     for source in reference_answers(CHAPTER).values():
         inside = source.split("### BEGIN SOLUTION")[1].split("### END SOLUTION")[0]
         for line in (line.strip() for line in inside.splitlines()):

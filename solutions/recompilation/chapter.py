@@ -139,7 +139,7 @@ print(f"one size: {np.median(steady):7.3f} ms a call, after the first of {steady
 print(f"20 sizes: {np.median(ragged):7.3f} ms a call, {ratio:.0f} times as long")
 assert ratio > 20
 
-# %% tags=["figure"]
+# %% tags=["figure", "nbval-ignore-output"]
 fig, ax = figure("Every new batch size waits for a compiler", "request", "time (ms, log scale)")
 calls = np.arange(1, 21)
 (bad,) = ax.semilogy(calls, ragged, "o-", color=COLORS.wrong)
@@ -1287,7 +1287,7 @@ for name, times in waits.items():
 third_slowest = sorted(waits["jit on buckets"])[-3]  # three buckets, three compilations
 assert third_slowest > 5 * np.median(waits["compiled ahead"])
 
-# %% tags=["figure"]
+# %% tags=["figure", "nbval-ignore-output"]
 fig, ax = figure("Compiled ahead of time, no request waits", "request", "time (ms, log scale)")
 for (name, times), color in zip(
     waits.items(), (COLORS.wrong, COLORS.third, COLORS.right), strict=True
