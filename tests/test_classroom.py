@@ -27,7 +27,7 @@ class Near:
     fails_for: ClassVar[str] = ""
     closed: ClassVar[int] = 0
 
-    def __init__(self, chapter: Chapter) -> None:
+    def __init__(self, chapter: Chapter, told: object = None) -> None:
         self.chapter = chapter
 
     def __enter__(self) -> "Near":
@@ -146,7 +146,7 @@ def test_a_failure_of_reading_or_writing_costs_that_submission_only(
 def test_a_grader_that_can_not_start_is_a_usage_error_and_leaves_nothing(
     tiny: Chapter, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(chapter: Chapter) -> Near:
+    def broken(chapter: Chapter, told: object) -> Near:
         raise RuntimeError("no JAX here")
 
     monkeypatch.setattr(classroom, "Grader", broken)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autograder import diagnose
 from autograder.assembly import reference_answers
 from autograder.course import chapter
 from autograder.grade import Grader
@@ -125,8 +126,10 @@ def test_a_hung_answer_costs_only_its_own_exercise(impatient, source):
 
 
 def test_killing_every_process_in_sight_reaches_no_parent(grader):
-    shoot = "import os, signal\nsignal.signal(15, signal.SIG_IGN)\nos.kill(os.getppid(), 9)\n"
-    shoot += "try: os.kill(-1, 15)\nexcept OSError: pass\n"
+    shoot = (
+        "import os\nfor pid in (os.getppid(), 1, -1):\n    try: os.kill(pid, 9)\n"
+        "    except OSError: pass\n"
+    )
     graded = grade(grader, shoot + RIGHT[FIRST])
     assert {a.verdict for a in graded.assessments.values()} == {"full"}
 
@@ -155,8 +158,9 @@ def test_files_that_an_answer_leaves_are_gone_for_the_next(grader):
     assert grade(grader, found).assessments[FIRST].verdict == "full"
 
 
-def test_the_judges_environment_is_not_the_learners(grader, monkeypatch):
+def test_the_judges_environment_is_not_the_learners(monkeypatch):
     monkeypatch.setenv("COURSE_SECRET", "hidden")
+    monkeypatch.setattr(diagnose, "bank", lambda asking, told: [])
     answer = "import os\nassert 'COURSE_SECRET' not in os.environ\n" + RIGHT[FIRST]
     with Grader(CHAPTER) as fresh:
         assert grade(fresh, answer).assessments[FIRST].verdict == "full"
@@ -189,15 +193,24 @@ TAMPERINGS = {
     "observe": "import helpers.exercise as e\ne.observe = None\n",
     "the probe": "import helpers.exercises.recompilation as r\n"
     "for c in r.EXERCISES: c.probe = lambda self, *a: {}\n",
-    "the harness": "import autograder.student as s\ns._framed = lambda reply: b''\n",
 }
 
 
 @pytest.mark.parametrize("patch", TAMPERINGS.values(), ids=TAMPERINGS.keys())
 def test_a_submission_that_patches_the_checks_earns_nothing_there_and_is_flagged(grader, patch):
     graded = grade(grader, patch + RIGHT[FIRST])
-    assert_only_the_first_suffers(graded, "tampered")
-    assert len(graded.person) == 1
+    assert graded.assessments[FIRST].verdict == "tampered"
+    assert graded.assessments[FIRST].points == 0
+    assert any(why.startswith(f"{FIRST} tampers") for why in graded.person)
+    # an exercise that uses the patched module, too, has the patch in its slice
+    assert {graded.assessments[key].verdict for key in OTHERS} <= {"full", "tampered"}
+
+
+def test_a_submission_that_silences_the_harness_gets_no_answer_out(impatient):
+    silence = "import autograder.student as s\ns._framed = lambda reply: b''\n"
+    graded = grade(impatient, silence + RIGHT[FIRST])
+    assert graded.assessments[FIRST].verdict in ("timeout", "tampered")
+    assert graded.assessments[FIRST].points == 0
 
 
 def test_errors_in_hidden_cases_say_their_kind_and_no_text(grader):
