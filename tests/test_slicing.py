@@ -19,6 +19,14 @@ def test_an_answer_brings_the_imports_that_it_uses_and_no_others():
     assert needed("def f(x):\n    return jnp.sum(x)", [], [SETUP]) == ["import jax.numpy as jnp"]
 
 
+def test_an_import_of_several_names_is_cut_to_those_in_use():
+    many = "from numpy import (\n    array,\n    zeros as nothing,\n)\nimport os, sys"
+    assert needed("f = lambda: nothing(3), sys", [], [many]) == [
+        "from numpy import zeros as nothing",
+        "import sys",
+    ]
+
+
 def test_definitions_are_followed_through_definitions():
     given_cells = [SETUP, "WIDTH = 4", "def scale(x):\n    return jnp.dot(x, x) * WIDTH"]
     sliced = needed("def f(x):\n    return scale(x)", [], given_cells)
@@ -91,5 +99,5 @@ def hesitant_gc():
 def test_threads_can_slice_at_the_same_time():
     nested = "def f(x):\n    return " + "-(" * 20 + "x" + ")" * 20 + "\n"
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: len(statements(nested * 30)), range(200)))
+        found = list(pool.map(lambda n: len(statements(nested * 30 + f"# {n}")), range(200)))
     assert found == [30] * 200
