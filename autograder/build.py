@@ -32,14 +32,15 @@ SECONDS = 300
 
 
 def build(chapter: Chapter) -> list[Path]:
-    """Writes the chapter's executed notebook and its bank of public mistakes; returns their paths.
+    """Writes the chapter's bank of public mistakes and its executed notebook; returns their paths.
 
-    Building again gives the same bytes: an unchanged cell that prints times keeps its old output.
-    Raises SourceError.
+    The bank comes first: a self-check in the notebook may show a mistake out of it. Building again
+    gives the same bytes: an unchanged cell that prints times keeps its old output. Raises
+    SourceError.
     """
+    diagnosis.save(chapter.public_bank, bank.public_bank(chapter))
     notebook = executed(chapter, learner_notebook(chapter))
     write(chapter.notebook, nbformat.writes(notebook).rstrip("\n") + "\n")
-    diagnosis.save(chapter.public_bank, bank.public_bank(chapter))
     return [chapter.notebook, chapter.public_bank]
 
 

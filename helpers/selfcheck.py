@@ -37,8 +37,8 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
     """Judges the answer to an exercise and prints one line for each of its properties.
 
     exercise_id: "1.2". namespace: where the answer's names are looked up; the notebook's own by
-    default. Whatever an answer does becomes a line of the report; a keyboard interrupt stops the
-    check, not the kernel.
+    default, and only those are remembered: what else is tried is no progress. Whatever an answer
+    does becomes a line of the report; a keyboard interrupt stops the check, not the kernel.
     """
     where = vars(sys.modules["__main__"]) if namespace is None else namespace
     try:
@@ -61,7 +61,8 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
         more = len(lines) - PRINTED_LINES
         print("your answer printed:", *lines[:PRINTED_LINES], sep="\n    ")
         print(f"    … and {more} lines more" if more > 0 else "", end="\n" if more > 0 else "")
-    remember(assessment)
+    if namespace is None:
+        remember(assessment)
 
 
 def try_public_cases(exercise: Exercise, namespace: Mapping[str, Any]) -> list[Tried]:
