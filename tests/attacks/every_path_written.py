@@ -8,7 +8,7 @@ import os
 import sys
 
 places = ["/", "/usr", "/etc", "/dev", "/dev/pts", "/packages", "/packages/helpers", "/packages/autograder"]
-places += [sys.prefix, os.path.dirname(np.__file__), "/proc/sys/kernel", "/root", "/work", "/proc/1"]
+places += [sys.prefix, os.path.dirname(np.__file__), "/proc/sys/kernel", "/root", "/home", "/proc/1"]
 written = []
 for place in places:
     try:

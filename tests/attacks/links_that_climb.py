@@ -6,9 +6,9 @@
 import os
 
 os.symlink("/proc/1/root", "/box/root")
-os.symlink("../../../../work/redteam", "/box/up")
+os.symlink("../../../../root", "/box/up")
 found = []
-for path in ("/box/root/work", "/box/up", "/proc/1/cwd", "/packages/../work/main"):
+for path in ("/box/root/home", "/box/up/solutions", "/proc/1/cwd", "/packages/../solutions"):
     try:
         found += os.listdir(path)
     except OSError:

@@ -1,6 +1,6 @@
 # tries: patches what JAX announces with in the call, and mends it when its result is read
 # exercise: 1.4
-# verdict: tampered
+# verdict: tampered|partial
 # flagged: yes
 # honest part: a jit in each training
 

@@ -11,7 +11,7 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/{file}", "rb") as opened:
                 text = opened.read(1 << 16)
-            found += [pid, file] * (b"canary" in text or b"/work/" in text and file == "environ")
+            found += [pid, file] * (b"canary" in text)
         except OSError:
             pass
 raise RuntimeError(found)
