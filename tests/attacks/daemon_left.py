@@ -1,6 +1,7 @@
 # tries: leaves a process that has left its session
 # exercise: 1.4
-# verdict: tampered
+# verdict: tampered|full
+# earns: 4
 # flagged: yes
 
 import os
