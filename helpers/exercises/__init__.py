@@ -4,7 +4,13 @@ import importlib
 
 from helpers.exercise import Exercise
 
-CHAPTERS: dict[int, str] = {0: "start_here", 1: "recompilation", 2: "nan_safety"}
+CHAPTERS: dict[int, str] = {
+    0: "start_here",
+    1: "recompilation",
+    2: "nan_safety",
+    3: "derivatives",
+    4: "per_example",
+}
 """Number → name. The module here, the folder in solutions/ and the notebook follow from it."""
 
 

@@ -6,10 +6,10 @@
 
 import os
 
-os.makedirs("/tmp/cache", exist_ok=True)
-with open("/tmp/cache/jit__sgd-poison", "wb") as file:
+os.makedirs("/dev/shm/cache", exist_ok=True)
+with open("/dev/shm/cache/jit__sgd-poison", "wb") as file:
     file.write(bytes(1000))
-jax.config.update("jax_compilation_cache_dir", "/tmp/cache")
+jax.config.update("jax_compilation_cache_dir", "/dev/shm/cache")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
