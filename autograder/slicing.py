@@ -1,7 +1,8 @@
 """Which statements of the notebook an answer needs: def–use over the source, nothing is run.
 
 The unit is a top-level statement, so that an answer which uses `jnp` brings that import and not the
-whole set-up cell. Calls made for their effect belong to no slice.
+whole set-up cell. Calls made for their effect belong to no slice, except where they give a
+function its derivative.
 """
 
 import ast
@@ -131,7 +132,22 @@ def _statement(node: ast.stmt) -> Statement:
         and isinstance(root := _root(target), ast.Name)
     }
     top_level_only = not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    return Statement(source, binds, frozenset(changes if top_level_only else ()), reads)
+    changes = (changes if top_level_only else set()) | _given_a_rule(node)
+    return Statement(source, binds, frozenset(changes), reads)
+
+
+def _given_a_rule(node: ast.stmt) -> set[str]:
+    """Functions that the statement gives a rule of their own: `@f.defjvp`, `f.defvjp(fwd, bwd)`."""
+    said = list(getattr(node, "decorator_list", ()))
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        said.append(node.value.func)
+    return {
+        each.value.id
+        for each in said
+        if isinstance(each, ast.Attribute)
+        and each.attr in ("defjvp", "defjvps", "defvjp", "def_vmap")
+        and isinstance(each.value, ast.Name)
+    }
 
 
 def _root(node: ast.expr) -> ast.expr:

@@ -53,6 +53,18 @@ def test_changes_behind_a_definition_come_with_it():
     assert needed("f = lambda: table", [], given_cells) == ["table = {}", "table['a'] = 1"]
 
 
+def test_a_function_comes_with_the_derivative_that_it_was_given():
+    rules = "@root.defjvp\ndef rule(x, dx): return root(*x), dx[0]", "root.defjvps(None)"
+    cell = "@jax.custom_jvp\ndef root(x): return x\n" + "\n".join(rules) + "\nprint(root)"
+    sliced = needed("def f(x): return root(x)", [cell], [SETUP])
+    assert [line.splitlines()[0] for line in sliced] == [
+        "import jax",
+        "@jax.custom_jvp",
+        "@root.defjvp",
+        "root.defjvps(None)",
+    ]
+
+
 def test_what_one_answer_does_to_a_module_is_not_in_anothers_slice():
     patch = "import jax\njax.jit = None\ndef g(x): return x"
     assert needed("def f(x): return jax.jit(x)", [patch], [SETUP]) == ["import jax"]

@@ -7,6 +7,7 @@ from helpers.exercise import Exercise
 CHAPTERS: dict[int, str] = {
     0: "start_here",
     1: "recompilation",
+    2: "nan_safety",
     3: "derivatives",
     4: "per_example",
 }
