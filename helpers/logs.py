@@ -1,9 +1,13 @@
-"""Collects what JAX logs while a block runs, in place of printing it in red.
+"""Collects what JAX and XLA log while a block runs, in place of printing it in red.
 
-It reads the logger named "jax" only; warnings and `print` take their usual way.
+It reads the logger named "jax", or the process's standard error; warnings and `print` take their
+usual way.
 """
 
 import logging
+import os
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -53,3 +57,29 @@ def captured_logs(*flags: str) -> Iterator[list[str]]:
         for flag, value in before.items():
             jax.config.update(flag, value)
         logger.handlers, logger.propagate = handlers, propagate
+
+
+@contextmanager
+def captured_stderr() -> Iterator[list[str]]:
+    """Collects what compiled code writes to file descriptor 2 while a block runs.
+
+    XLA is C++ and writes some errors there itself, beside the exception that it raises; a notebook
+    shows both. Warnings of Python go through `sys.stderr`, which a notebook keeps apart; where
+    `sys.stderr` is that descriptor, they are collected too. Threads share a descriptor.
+
+    Yields:
+        The lines, in order; the list is empty until the block has ended.
+    """
+    lines: list[str] = []
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            lines.extend(file.read().decode(errors="replace").splitlines())

@@ -1,12 +1,13 @@
 """What `helpers.logs` collects, on whatever JAX is installed."""
 
 import logging
+import os
 
 import jax
 import numpy as np
 import pytest
 
-from helpers.logs import captured_logs
+from helpers.logs import captured_logs, captured_stderr
 
 
 def compile_something(size=3):
@@ -85,3 +86,21 @@ def test_blocks_nest_and_the_inner_one_collects():
             compile_something(5)
         compile_something(6)
     assert len(inner) == len(outer) == 4
+
+
+def test_what_c_writes_to_stderr_is_collected_and_the_descriptor_restored(capfd):
+    with captured_stderr() as lines:
+        os.write(2, b"E1129 noise\nand more\n")
+        assert lines == []
+    os.write(2, b"heard")
+    assert lines == ["E1129 noise", "and more"]
+    assert capfd.readouterr().err == "heard"
+
+
+def test_stderr_is_restored_when_the_block_raises(capfd):
+    with pytest.raises(KeyError), captured_stderr() as lines:
+        os.write(2, b"last words")
+        raise KeyError
+    os.write(2, b"heard")
+    assert lines == ["last words"]
+    assert capfd.readouterr().err == "heard"
