@@ -1,0 +1,1 @@
+"""The instructor's engine: builds chapters, checks their exercises, grades submissions."""

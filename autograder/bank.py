@@ -4,19 +4,23 @@ Authors' code only, in this process: what learners hand in never comes here.
 """
 
 import contextlib
+import functools
 import io
+import multiprocessing
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from autograder import assembly, nbgrader_course, source
+from autograder import assembly, course, nbgrader_course, source
 from autograder.course import Answer, Chapter
 from autograder.judge import Asked, cases_of
 from autograder.problems import Problem
 from autograder.slicing import needed
 from autograder.source import short
-from helpers.diagnosis import Misconception, fingerprint, match
+from helpers.diagnosis import Misconception, alike, fingerprint, load, match
 from helpers.exercise import (
     Assessment,
     Exercise,
@@ -82,6 +86,34 @@ def _quietly() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _compiling_once() -> Iterator[None]:
+    """What was compiled is kept on disk until the end: a right answer of ten is compiled once.
+
+    Compilations are counted all the same, for JAX announces what it finds there too. Never for
+    learners: a program in this store is a reference that they could load.
+    """
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    settings = {
+        "jax_compilation_cache_dir": None,
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, value in (settings | {"jax_compilation_cache_dir": folder}).items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()
+
+
 def public_bank(chapter: Chapter) -> list[Misconception]:
     """The chapter's known mistakes, as they behave in the public cases."""
     given = course_code(chapter)
@@ -103,20 +135,35 @@ def misconception(answer: Answer, tried: Sequence[Tried]) -> Misconception:
 # --- checking a chapter's bank -------------------------------------------------------------------
 
 
-def check_bank(chapter: Chapter, seeds: int = SEEDS) -> list[Problem]:
-    """All that is wrong with the exercises of a chapter and its bank; nothing if it may ship."""
+def check_bank(chapter: Chapter, seeds: int = SEEDS, workers: int = 1) -> list[Problem]:
+    """All that is wrong with the exercises of a chapter and its bank; nothing if it may ship.
+
+    workers: processes that share the exercises; 1 runs them here.
+    """
     problems = [*_words(chapter), *_hidden_classes(chapter), *_quiz(chapter)]
     for key in chapter.exercises:
         problems += _counts(chapter, key)
         problems += _cases(chapter, key)
-        problems += Trial(chapter, key, seeds).problems()
-    return problems
+    trials = [(chapter.name, key, seeds) for key in chapter.exercises]
+    if workers == 1:
+        return problems + [found for trial in trials for found in run_trial(*trial)]
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        jobs = [pool.submit(run_trial, *trial) for trial in trials]
+        return problems + [found for job in jobs for found in job.result()]
+
+
+def run_trial(name: str, key: str, seeds: int) -> list[Problem]:
+    """All answers to one exercise of the chapter called `name`, on so many seeds."""
+    with _compiling_once():
+        return list(Trial(course.chapter(name), key, seeds).problems())
 
 
 class Trial:
     """One exercise's answers, run on the cases of many seeds.
 
-    What an answer does in public cases is the same on every seed, so it is observed once.
+    The first seed is run as the grader runs an answer, public cases first, in one namespace. Public
+    cases are the same on every seed, so the others run their hidden cases alone, in a fresh one. A
+    wrong answer that fails in public loses points on every seed: it runs on the first one only.
     """
 
     def __init__(self, chapter: Chapter, key: str, seeds: int) -> None:
@@ -130,28 +177,54 @@ class Trial:
 
     def problems(self) -> Iterator[Problem]:
         """What the answers show of the exercise, and it of them."""
-        yield from self._starter()
-        right = [answer for answer in self.chapter.answers if self._is(answer, "right")]
         reference = assembly.reference_answers(self.chapter)[self.key]
-        for answer in (Answer(self.key, "right", "the reference", reference), *right):
-            yield from self._right(answer, self._observe(answer.source))
-        wrong = [answer for answer in self.chapter.answers if self._is(answer, "wrong")]
+        by_seed = self._on_all_seeds(reference, self._on_first_seed(reference))
+        unknown = self._unknown_keys(by_seed[0])
+        if unknown:  # nothing can be assessed
+            yield Problem(
+                f"helpers/exercises/{self.chapter.name}.py: {self.key}",
+                f"a case or the judge speaks of {sorted(unknown)}, no property",
+                f"write one of {', '.join(self.exercise.properties)}",
+            )
+            return
+        yield from self._starter()
+        yield from self._right(Answer(self.key, "right", "the reference", reference), by_seed)
+        for answer in self.chapter.answers:
+            if self._is(answer, "right"):
+                first = self._on_first_seed(answer.source)
+                yield from self._right(answer, self._on_all_seeds(answer.source, first))
         prints = {}
-        for answer in wrong:
-            by_seed = self._observe(answer.source)
-            yield from self._wrong(answer, by_seed)
-            prints[answer] = self._prints(by_seed)
+        for answer in self.chapter.answers:
+            if self._is(answer, "wrong"):
+                first = self._on_first_seed(answer.source)
+                fails = self._fails_in_public(first)
+                by_seed = [first] if fails else self._on_all_seeds(answer.source, first)
+                yield from self._wrong(answer, by_seed)
+                yield from self._committed(answer, first)
+                prints[answer] = self._prints(by_seed)
         yield from self._diagnoses(prints)
 
     def _is(self, answer: Answer, kind: str) -> bool:
         return answer.exercise == self.key and answer.kind == kind
 
-    def _observe(self, code: str) -> list[list[Tried]]:
-        """What an answer does in the public and hidden cases of each seed."""
-        seen = run_answer(self.given, code, self.exercise, self.public)
-        return [
-            [*seen, *run_answer(self.given, code, self.exercise, hidden)] for hidden in self.hidden
-        ]
+    def _on_first_seed(self, code: str) -> list[Tried]:
+        asked = [*self.public, *self.hidden[0]]
+        return run_answer(self.given, code, self.exercise, asked)
+
+    def _on_all_seeds(self, code: str, first: list[Tried]) -> list[list[Tried]]:
+        """What an answer does in the public and hidden cases of each seed, given the first's."""
+        run = functools.partial(run_answer, self.given, code, self.exercise)
+        seen = first[: len(self.public)]
+        return [first, *([*seen, *run(hidden)] for hidden in self.hidden[1:])]
+
+    def _fails_in_public(self, tried: Sequence[Tried]) -> bool:
+        public = tried[: len(self.public)]
+        return any(not row.passed for each in public for row in rows(self.exercise, each))
+
+    def _unknown_keys(self, tried: Sequence[Tried]) -> set[str]:
+        about = {key for each in tried for key in each.case.about or ()}
+        judged = {row.key for each in tried for row in rows(self.exercise, each)}
+        return (about | judged) - set(self.exercise.properties)
 
     def _starter(self) -> Iterator[Problem]:
         code = starters(self.chapter)[self.key]
@@ -165,14 +238,6 @@ class Trial:
             )
 
     def _right(self, answer: Answer, by_seed: Sequence[Sequence[Tried]]) -> Iterator[Problem]:
-        judged = {row.key for tried in by_seed[0] for row in rows(self.exercise, tried)}
-        if judged - set(self.exercise.properties):
-            yield Problem(
-                f"helpers/exercises/{self.chapter.name}.py: {self.key}",
-                f"the judge speaks of {sorted(judged - set(self.exercise.properties))}",
-                "use the keys of `properties`",
-            )
-            return
         for seed, tried in enumerate(by_seed):
             verdict = assess(self.exercise, tried)
             if verdict.verdict != "full":
@@ -200,12 +265,25 @@ class Trial:
                 f"define {' and '.join(self.exercise.names)} in it",
             )
 
+    def _committed(self, answer: Answer, first: Sequence[Tried]) -> Iterator[Problem]:
+        """The bank that learners have must tell of the answer as it is now."""
+        seen = fingerprint(first[: len(self.public)])
+        for known in load(self.chapter.public_bank):
+            same = (known.exercise, known.name) == (self.key, answer.name)
+            if same and not alike(seen, known.fingerprint):
+                yield Problem(
+                    short(self.chapter.public_bank),
+                    f"“{answer.name}” ({self.key}) behaves differently now",
+                    f"run `autograder build {self.chapter.name}`",
+                )
+
     def _prints(self, by_seed: Sequence[Sequence[Tried]]) -> dict[str, list[Any]]:
-        """Fingerprints by where they were taken; none of public cases that the answer passes."""
-        public = by_seed[0][: len(self.public)]
-        passes = assess(self.chapter.exercises[self.key], public).verdict == "full"
+        """Fingerprints by where they were taken; public ones only where the answer fails."""
         prints = {f"on seed {i}": fingerprint(tried) for i, tried in enumerate(by_seed)}
-        return {"in the public cases": [] if passes else fingerprint(public)} | prints
+        if self._fails_in_public(by_seed[0]):
+            public = fingerprint(by_seed[0][: len(self.public)])
+            prints = {"in the public cases": public} | prints
+        return prints
 
     def _diagnoses(self, prints: Mapping[Answer, Mapping[str, list[Any]]]) -> Iterator[Problem]:
         """Mistakes that behave like another: learners would be told the wrong one."""
@@ -214,9 +292,10 @@ class Trial:
                 known = [
                     Misconception(self.key, other.name, "", "", theirs[place])
                     for other, theirs in prints.items()
+                    if place in theirs
                 ]
-                found = match(seen, [m for m in known if m.fingerprint])
-                if found and seen and found.name != answer.name:
+                found = match(seen, known)
+                if found and found.name != answer.name:
                     yield Problem(
                         _place(self.chapter, answer),
                         f"behaves like “{found.name}” {place}",
@@ -329,22 +408,12 @@ def _cases(chapter: Chapter, key: str) -> Iterator[Problem]:
                     f"{times} {side} cases are called {name!r}",
                     "say in a few words what each tries",
                 )
-        about = {
-            prop
-            for each in asked
-            if each.hidden is hidden
-            for prop in each.case.about or exercise.properties
-        }
-        for prop in sorted(about - set(exercise.properties)):
-            yield Problem(
-                where, f"a {side} case is about {prop!r}, which is no property", "mend `about=`"
-            )
-        for prop in sorted(set(exercise.properties) - about):
-            yield Problem(
-                where,
-                f"no {side} case is about the property {prop!r}",
-                "add a case that decides it",
-            )
+    public = (each.case for each in asked if not each.hidden)
+    about = {key for case in public for key in case.about or exercise.properties}
+    for key in sorted(set(exercise.properties) - about):
+        yield Problem(
+            where, f"no public case is about the property {key!r}", "add a case that decides it"
+        )
 
 
 def _quiz(chapter: Chapter) -> Iterator[Problem]:

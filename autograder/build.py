@@ -32,21 +32,22 @@ SECONDS = 300
 
 
 def build(chapter: Chapter) -> list[Path]:
-    """Writes the chapter's executed notebook and its bank of public mistakes; returns their paths.
+    """Writes the chapter's bank of public mistakes and its executed notebook; returns their paths.
 
-    Building again gives the same bytes: an unchanged cell that prints times keeps its old output.
-    Raises SourceError.
+    The bank comes first: a self-check in the notebook may show a mistake out of it. Building again
+    gives the same bytes: an unchanged cell that prints times keeps its old output. Raises
+    SourceError.
     """
+    diagnosis.save(chapter.public_bank, bank.public_bank(chapter))
     notebook = executed(chapter, learner_notebook(chapter))
     write(chapter.notebook, nbformat.writes(notebook).rstrip("\n") + "\n")
-    diagnosis.save(chapter.public_bank, bank.public_bank(chapter))
     return [chapter.notebook, chapter.public_bank]
 
 
 def stale(chapter: Chapter) -> list[Problem]:
-    """What in the committed notebook and bank is not what `build` would write; nothing is executed.
+    """What in the committed notebook and bank is not what `build` would write; nothing is run.
 
-    Outputs are not compared: `pytest --nbval` does that.
+    `pytest --nbval` compares outputs, `bank.check_bank` how the bank's answers behave.
     """
     todo = f"run `autograder build {chapter.name}`"
     files = {
@@ -144,6 +145,9 @@ def _with_old_times(notebook: NotebookNode, old: NotebookNode | None) -> Noteboo
         before = known.get((cell["id"], cell.source))
         if TIMED in cell.metadata.get("tags", ()) and before and before.get("outputs"):
             cell.outputs = before.outputs
+            for output in cell.outputs:
+                if output.output_type == "execute_result":
+                    output.execution_count = cell.execution_count
     return notebook
 
 
@@ -182,17 +186,15 @@ def _bare(cell: NotebookNode | None) -> tuple[Any, ...] | None:
 
 
 def _bank_difference(chapter: Chapter) -> str:
-    """One sentence on the first known mistake that is not up to date, "" if all are."""
+    """One sentence on what it says otherwise than the bank of answers, "" if nothing."""
     if not chapter.public_bank.exists():
         return "there is no such file"
-    fresh, old = bank.public_bank(chapter), diagnosis.load(chapter.public_bank)
-    if [(m.exercise, m.name) for m in fresh] != [(m.exercise, m.name) for m in old]:
-        return f"it does not list the wrong answers of {short(chapter.source.parent)}/answers.py"
-    for new, known in zip(fresh, old, strict=True):
-        same_words = (new.hint, new.see) == (known.hint, known.see)
-        if not same_words or not diagnosis.alike(new.fingerprint, known.fingerprint):
-            return f"“{new.name}” ({new.exercise}) behaves or reads differently now"
-    return ""
+    wrong = [a for a in chapter.answers if a.kind == "wrong" and a.exercise in chapter.exercises]
+    said = [(a.exercise, a.name, a.hint, a.see) for a in wrong]
+    committed = diagnosis.load(chapter.public_bank)
+    if [(m.exercise, m.name, m.hint, m.see) for m in committed] == said:
+        return ""
+    return f"it does not say what {short(chapter.source.parent)}/answers.py says of wrong answers"
 
 
 def write(path: Path, text: str) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from autograder.collect import MAX_BYTES, MEGABYTE, Unreadable, too_large
+from autograder.slicing import parse_python
 from helpers.exercise import is_stub
 
 Kind = Literal["code", "markdown", "raw"]
@@ -185,10 +186,10 @@ def tree(source: str) -> ast.Module | None:
         return None
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def _parsed(source: str) -> ast.Module:
     with warnings.catch_warnings(action="ignore"):
-        return ast.parse(source)
+        return parse_python(source)
 
 
 def dedented(source: str) -> str:
@@ -202,15 +203,17 @@ def dedented(source: str) -> str:
 # --- what code defines ---------------------------------------------------------------------------
 
 
-def definitions(source: str) -> dict[str, bool]:
+@functools.lru_cache(maxsize=2048)
+def definitions(source: str) -> Mapping[str, bool]:
     """Names that a cell defines at top level, and whether what they hold is still the starter's.
 
     Statements inside `if`, `try`, `with` and loops count, those inside functions don't.
     """
     parsed = tree(source)
     found: dict[str, bool] = {}
+    perhaps = "NotImplementedError" in source
     for node in _statements(parsed.body if parsed else ()):
-        stub = _has_stub(node)
+        stub = perhaps and _has_stub(node)
         found.update(dict.fromkeys(_names_of(node), stub))
     return found
 

@@ -1,7 +1,8 @@
-"""The command line: `autograder build`, `check`, `course`. Each command's work is in its module."""
+"""The command line: `build`, `check`, `course`, `grade`; each command's work is in its module."""
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -60,7 +61,7 @@ def check(
     problems = []
     for one in chosen(chapter):
         with console.status(f"checking {one.slug}"):
-            problems += [*lint(one), *check_bank(one, seeds)]
+            problems += [*lint(one), *check_bank(one, seeds, workers=os.cpu_count() or 1)]
     if problems:
         console.print(table(problems))
         raise typer.Exit(1)
@@ -88,16 +89,43 @@ def course(
         fail(f"can't write {error.filename or directory}: {error.strerror}")
 
 
+@app.command()
+def grade(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Folders, notebooks, zips.")
+    ],
+    chapter: Annotated[
+        str | None, typer.Option(help="Only this one; by default each notebook says itself.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many at a time; one a processor by default.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for marks and pages.")] = Path("graded"),
+) -> None:
+    """Grade what was handed in: marks, feedback pages, nbgrader's gradebook."""
+    from autograder import classroom, progress
+    from autograder.sandbox import missing
+
+    if missing():
+        typer.secho(f"NOT ISOLATED: {missing()}. See SECURITY.md.", err=True, fg="red", bold=True)
+    try:
+        with progress.shown(console) as (told, learned):
+            summary = classroom.grade(paths, out, chapter, workers, told, learned)
+    except classroom.UsageError as error:
+        fail(str(error))
+    progress.report(summary, console)
+    raise typer.Exit(1 if summary.person else 0)
+
+
 def chosen(name: str | None) -> list[Chapter]:
     """The chapter of that name, or all; an unknown one ends the command with code 2."""
     try:
         return [course_files.chapter(name)] if name else course_files.chapters()
     except UnknownChapter as error:
         fail(str(error))
-        return []
 
 
-def fail(message: str, code: int = 2) -> None:
+def fail(message: str, code: int = 2) -> NoReturn:
     """Ends the command with one line; 2 is for what the user typed."""
     typer.echo(message, err=True)
     raise typer.Exit(code)

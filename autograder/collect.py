@@ -50,7 +50,8 @@ class Found:
 
     student: from its place or its name. path: on disk. inner: its name in the zip at `path`, and
     so on for a zip in a zip. folders: the folders between what was searched and the file.
-    when: seconds since the epoch, by the place's name, nbgrader's timestamp.txt or the file's date.
+    when: seconds since the epoch. stamped: whether that is the time of handing in, by nbgrader's
+    timestamp.txt or the place's name, and not only the file's date.
     problem: why it can't be opened, "" if it can.
     """
 
@@ -59,6 +60,7 @@ class Found:
     inner: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     when: float = 0.0
+    stamped: bool = False
     problem: str = ""
 
     @property
@@ -110,6 +112,7 @@ class _Loose:
     path: Path
     inner: tuple[str, ...] = ()
     when: float = 0.0
+    stamped: bool = False
     problem: str = ""
 
 
@@ -124,8 +127,8 @@ def _in_path(path: Path, skip: Path | None) -> list[Found]:
     if zipfile.is_zipfile(path):
         inside = list(_in_zip(path, (), (), trusted=True))
         return _sorted_out(inside, (*path.parent.parts, path.stem))
-    alone = _Loose((path.name,), path, when=path.stat().st_mtime)
-    return [_attributed(alone, (path.name,), path.parent.parts)]
+    alone = list(_in_file(path, (), _timestamp(path.parent / "timestamp.txt")))
+    return [_attributed(each, (path.name,), path.parent.parts) for each in alone]
 
 
 def _in_folder(root: Path, skip: Path | None) -> Iterator[_Loose]:
@@ -149,7 +152,8 @@ def _in_folder(root: Path, skip: Path | None) -> Iterator[_Loose]:
 def _in_file(path: Path, place: tuple[str, ...], stamp: float | None) -> Iterator[_Loose]:
     """A file of a folder, or what is in it where it is a zip."""
     status = path.lstat()
-    loose = _Loose((*place, path.name), path, when=stamp or status.st_mtime)
+    when, stamped = (status.st_mtime, False) if stamp is None else (stamp, True)
+    loose = _Loose((*place, path.name), path, (), when, stamped)
     if not stat.S_ISREG(status.st_mode):
         if _is_notebook(path.name):
             kind = "a link" if stat.S_ISLNK(status.st_mode) else "no ordinary file"
@@ -200,7 +204,7 @@ def _in_member(
     when = _zip_time(member)
     problem = _danger(member, parts)
     safe = tuple(part for part in parts if part not in ("/", ".", ".."))
-    loose = _Loose((*place, *safe), path, (*inner, member.filename), when, problem)
+    loose = _Loose((*place, *safe), path, (*inner, member.filename), when, problem=problem)
     nested = parts[-1].lower().endswith(".zip")
     if problem:
         if nested or _is_notebook(parts[-1]):
@@ -340,19 +344,18 @@ def _attributed(loose: _Loose, place: tuple[str, ...], above: tuple[str, ...]) -
     whole = (*above[-3:], *place)
     slugs = {chapter.slug for chapter in course.chapters()}
     inbound = next((part.split("+") for part in place if part.count("+") >= 2), None)
-    when = loose.when
+    stamp = None
     if SUBMITTED in whole[-4:-2]:  # student and file stand behind it, and perhaps the assignment
         student = whole[len(whole) - whole[::-1].index(SUBMITTED)]
     elif inbound:
-        student = inbound[0]
-        when = parse_time(inbound[2]) or when
+        student, stamp = inbound[0], parse_time(inbound[2])
     else:
         folders = [part for part in place[:-1] if part not in slugs]
         student, stamp = _by_name(folders[0]) if folders else _by_file(place[-1])
-        when = stamp or when
     folders_of = tuple(part for part in whole[:-1] if part in slugs)
     name = safe_name(student or above[-1])
-    return Found(name, loose.path, loose.inner, folders_of, when, loose.problem)
+    when, stamped = (loose.when, loose.stamped) if stamp is None else (stamp, True)
+    return Found(name, loose.path, loose.inner, folders_of, when, stamped, loose.problem)
 
 
 def _by_name(folder: str) -> tuple[str, float | None]:

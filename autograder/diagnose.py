@@ -6,47 +6,71 @@ under a key of all that they depend on.
 
 import hashlib
 import os
+import queue
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 
 import platformdirs
 
-from autograder.course import ROOT
+from autograder.course import ROOT, Answer
 from autograder.results import Submission
 from autograder.sandbox import WarmParent
 from autograder.session import Asking, Session
 from helpers import diagnosis
 
+Told = Callable[[int, int], None]
+"""Is called with how many wrong answers have been run, and how many there are."""
+
 _one_at_a_time = threading.Lock()
 
 
-def bank(parent: WarmParent, asking: Asking) -> list[diagnosis.Misconception]:
+def bank(asking: Asking, told: Told = lambda done, of: None) -> list[diagnosis.Misconception]:
     """The chapter's known mistakes with their fingerprints; runs them where they are not kept."""
     kept = platformdirs.user_cache_path("practical-jax") / "fingerprints" / f"{_key(asking)}.json"
     with _one_at_a_time:
         if not kept.exists():
             kept.parent.mkdir(parents=True, exist_ok=True)
             fresh = kept.with_suffix(f".{os.getpid()}")
-            diagnosis.save(fresh, run(parent, asking))
+            diagnosis.save(fresh, run(asking, told))
             fresh.replace(kept)
     return diagnosis.load(kept)
 
 
-def run(parent: WarmParent, asking: Asking) -> list[diagnosis.Misconception]:
-    """Observes every wrong answer of the bank as a submission of its own."""
-    found = []
-    for answer in asking.chapter.answers:
-        if answer.kind == "wrong":
-            alone = {answer.exercise: answer.source}
-            session = Session(
-                parent, asking, Submission("bank", asking.chapter.name, Path(), alone)
-            )
-            prints = diagnosis.fingerprint(session.observe(answer.exercise))
-            session.close()
-            about = answer.exercise, answer.name, answer.hint, answer.see
-            found.append(diagnosis.Misconception(*about, prints))
-    return found
+def run(asking: Asking, told: Told = lambda done, of: None) -> list[diagnosis.Misconception]:
+    """Observes every wrong answer of the bank as a submission of its own, on all processors."""
+    wrong = [answer for answer in asking.chapter.answers if answer.kind == "wrong"]
+    parents: queue.SimpleQueue[WarmParent] = queue.SimpleQueue()
+    workers = os.cpu_count() or 1
+
+    def observe(answer: Answer) -> diagnosis.Misconception:
+        parent = parents.get()
+        try:
+            return _behaviour(parent, asking, answer)
+        finally:
+            parents.put(parent)
+
+    with ExitStack() as stack:
+        for _ in range(workers):
+            parents.put(stack.enter_context(WarmParent()))
+        pool = stack.enter_context(ThreadPoolExecutor(workers))
+        found = []
+        for known in pool.map(observe, wrong):
+            found.append(known)
+            told(len(found), len(wrong))
+        return found
+
+
+def _behaviour(parent: WarmParent, asking: Asking, answer: Answer) -> diagnosis.Misconception:
+    alone = {answer.exercise: answer.source}
+    session = Session(parent, asking, Submission("bank", asking.chapter.name, Path(), alone))
+    prints = diagnosis.fingerprint(session.observe(answer.exercise))
+    session.close()
+    about = answer.exercise, answer.name, answer.hint, answer.see
+    return diagnosis.Misconception(*about, prints)
 
 
 def _key(asking: Asking) -> str:

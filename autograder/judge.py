@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from autograder.course import Chapter, hidden_rng
 from autograder.sandbox import Learner, LearnerGone, LearnerLate
-from helpers.exercise import Case, Fault, Observation, Tried, public_rng
+from helpers.exercise import Case, Observation, Tried, public_rng
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,34 @@ def interview(
     cells: Sequence[tuple[str, str]],
     asked: Sequence[Asked],
     seconds: float,
-) -> list[Tried]:
+) -> tuple[list[Tried], bool]:
     """Loads the cells, the answer's last, and asks the cases within one deadline.
 
-    After a timeout, a crash or tampering nothing more is asked: the remaining cases share the
-    fault, and the learner's process is of no further use (`spoiled`).
+    Returns what was tried, and whether a name was missing, as in a slice that is too small. After a
+    timeout, a crash or tampering nothing more is asked: the remaining cases share the fault, and
+    the learner's process is of no further use (`spoiled`).
     """
     deadline = time.monotonic() + seconds
     tried: list[Tried] = []
     try:
         errors = learner.load(cells, deadline)
-        broken = _broken(errors, answer=cells[-1][0])
-        if broken:
-            return _all(asked, broken)
         for each in asked:
             seen = learner.observe(exercise_id, each.case.inputs, deadline)
+            seen = _told_why(seen, errors.get(cells[-1][0], ""))
             tried.append(Tried(each.case, seen, each.hidden))
             if seen.fault == "tampered":
-                return [*tried, *_all(asked[len(tried) :], seen)]
+                tried += _all(asked[len(tried) :], seen)
+                break
     except LearnerLate:
         gone = Observation(fault="timeout", message=f"no answer within {seconds:g} seconds")
-        return [*tried, *_all(asked[len(tried) :], gone)]
+        tried += _all(asked[len(tried) :], gone)
     except LearnerGone:
         gone = Observation(fault="crash", message="the Python process ended, or broke the protocol")
-        return [*tried, *_all(asked[len(tried) :], gone)]
-    return [_discreet(each) for each in tried]
+        tried += _all(asked[len(tried) :], gone)
+    else:
+        said = [*errors.values(), *(each.observation.message for each in tried)]
+        return [_discreet(each) for each in tried], any(s.startswith("NameError") for s in said)
+    return tried, False
 
 
 def spoiled(tried: Sequence[Tried]) -> bool:
@@ -67,25 +70,20 @@ def spoiled(tried: Sequence[Tried]) -> bool:
     return any(t.observation.fault in ("timeout", "crash", "tampered") for t in tried)
 
 
-def lost_a_name(tried: Sequence[Tried]) -> bool:
-    """Whether a case failed for a name that the slice may have left out."""
-    return any(t.observation.message.startswith("NameError") for t in tried)
+def _told_why(seen: Observation, error: str) -> Observation:
+    """Where a name is missing since the answer's own cell raised, that error is the reason.
 
-
-def _broken(errors: dict[str, str], answer: str) -> Observation | None:
-    """What loading says about all cases: the answer's own error first, else a missing name."""
-    if answer in errors:
-        text = errors[answer]
-        fault: Fault = "error" if text else "unanswered"
-        return Observation(fault=fault, message=text or "not answered yet")
-    missing = [text for text in errors.values() if text.startswith("NameError")]
-    return Observation(fault="error", message=missing[0]) if missing else None
+    A cell that raises behind its definitions has answered all the same, as in a notebook.
+    """
+    if seen.fault == "unanswered" and error:
+        return Observation(fault="error", message=error)
+    return seen
 
 
 def _discreet(tried: Tried) -> Tried:
     """An error in a hidden case says its kind only: its text could carry the inputs out."""
     seen = tried.observation
-    if not tried.hidden or seen.fault != "error" or seen.message.startswith("NameError"):
+    if not tried.hidden or seen.fault != "error":
         return tried
     return replace(tried, observation=replace(seen, message=seen.message.split(":")[0]))
 

@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 from autograder import course, source
 from autograder.course import Chapter
 from autograder.problems import Problem
-from autograder.slicing import Statement, names, statements
+from autograder.slicing import Statement, names, parse_python, statements
 from autograder.source import TIMED, Cell, SourceError, short
 
 LONGEST = 30
@@ -70,7 +70,7 @@ def code_parses(cells: Sequence[Cell]) -> Iterator[Problem]:
     for cell in cells:
         if cell.kind == "code":
             try:
-                ast.parse(cell.text)
+                parse_python(cell.text)
             except SyntaxError as error:
                 line = cell.line + (error.lineno or 0)
                 yield Problem(f"{short(cell.path)}:{line}", f"{error.msg}", "write plain Python")
@@ -89,10 +89,10 @@ def claims_assert(cells: Sequence[Cell]) -> Iterator[Problem]:
 
 
 def cells_are_short(cells: Sequence[Cell]) -> Iterator[Problem]:
-    """No code cell is longer than a screen."""
+    """No code cell is longer than a screen; nobody reads imports."""
     for cell in cells:
         lines = len(cell.text.splitlines())
-        if cell.kind == "code" and lines > LONGEST:
+        if cell.kind == "code" and "setup" not in cell.roles and lines > LONGEST:
             yield Problem(
                 cell.at,
                 f"{lines} lines in a cell, {LONGEST} at most",
@@ -201,7 +201,7 @@ def _labels(cell: Cell) -> set[str]:
 
 def _parsed(text: str) -> ast.Module:
     try:
-        return ast.parse(text)
+        return parse_python(text)
     except SyntaxError:  # `code_parses` speaks of it
         return ast.Module([], [])
 

@@ -26,7 +26,9 @@ class Problem:
 
 def table(problems: Sequence[Problem]) -> Table:
     """The problems as a table for a terminal."""
-    shown = Table("where", "what is wrong", "what to do", show_lines=True)
+    shown = Table(show_lines=True)
+    for heading in ("where", "what is wrong", "what to do"):
+        shown.add_column(heading, overflow="fold")
     for problem in problems:
         shown.add_row(problem.where, problem.what, problem.todo)
     return shown

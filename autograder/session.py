@@ -43,10 +43,10 @@ class Session:
         if key not in self.submission.answers:
             missing = Observation(fault="unanswered", message="no answer in the notebook")
             return [Tried(each.case, missing, each.hidden) for each in asked]
-        tried = self._interview(key, self._slice(key))
-        if judge.lost_a_name(tried):
+        tried, name_missing = self._interview(key, self._slice(key))
+        if name_missing:
             self.close()
-            tried = self._interview(key, self._everything(key))
+            tried, _ = self._interview(key, self._everything(key))
             self.close()
         return tried
 
@@ -59,16 +59,18 @@ class Session:
             self.learner = None
         self.loaded.clear()
 
-    def _interview(self, key: str, cells: Cells) -> list[Tried]:
+    def _interview(self, key: str, cells: Cells) -> tuple[list[Tried], bool]:
         self.learner = self.learner or self.parent.start(self.asking.chapter.name)
         fresh = [cell for cell in cells[:-1] if cell[1] not in self.loaded]
         seconds = self.asking.chapter.exercises[key].seconds
         asked = self.asking.cases[key]
-        tried = judge.interview(self.learner, key, [*fresh, cells[-1]], asked, seconds)
+        tried, name_missing = judge.interview(
+            self.learner, key, [*fresh, cells[-1]], asked, seconds
+        )
         self.loaded.update(source for _, source in cells)
         if judge.spoiled(tried):
             self.close()
-        return tried
+        return tried, name_missing
 
     def _slice(self, key: str) -> Cells:
         answer = self.submission.answers[key]

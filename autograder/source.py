@@ -16,6 +16,7 @@ import jupytext
 
 from autograder import course
 from autograder.course import Chapter
+from autograder.slicing import parse_python
 
 ROLES = ("setup", "given", "claim", "figure", "starter", "selfcheck", "quiz")
 """What a code cell can be for; each has exactly one role, in its tags."""
@@ -133,7 +134,7 @@ def definition(name: str) -> str:
     """
     path, inside = _module_file(name)
     text = path.read_text(encoding="utf-8")
-    body: Sequence[ast.stmt] = ast.parse(text).body
+    body: Sequence[ast.stmt] = parse_python(text).body
     for part in inside:
         node = next((node for node in body if part in _defines(node)), None)
         if node is None:

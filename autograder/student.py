@@ -12,6 +12,7 @@ import io
 import json
 import linecache
 import os
+import pkgutil
 import signal
 import socket
 import sys
@@ -23,9 +24,13 @@ from typing import Any
 import jax.flatten_util
 import jax.monitoring  # noqa: F401  imported before the first fork, for every learner
 
+import helpers
 from autograder import jail, wire
 from helpers.exercise import Case, Observation, is_stub, observe, one_line
-from helpers.exercises import CHAPTERS, exercises_of
+from helpers.exercises import exercises_of
+
+NOT_PRELOADED = ("helpers.plotting",)
+"""Modules of `helpers` that no probe uses and that are slow to import."""
 
 GRACE_SECONDS = 0.5
 """How long a learner whose judge has hung up may take to end by itself."""
@@ -43,8 +48,9 @@ def main(control_fd: int, isolated: bool) -> None:
     jail.die_with_parent()
     jail.adopt_orphans()
     seccomp = jail.seccomp_filter() if isolated else None
-    for chapter in CHAPTERS.values():
-        exercises_of(chapter)
+    for module in pkgutil.walk_packages(helpers.__path__, "helpers."):
+        if module.name not in NOT_PRELOADED:
+            importlib.import_module(module.name)
     tampering = Tampering()
     gc.collect()
     gc.freeze()

@@ -42,12 +42,12 @@ class Handed(Submission):
 
     own: cells that the learner added. edited: text of the course's cells that are free to be
     changed (prose, quiz), by id.
-    when: seconds since the epoch, 0 if unknown.
+    found: the file, with the time it is from.
     """
 
     own: tuple[Own, ...] = ()
     edited: Mapping[str, str] = field(default_factory=dict)
-    when: float = 0.0
+    found: Found | None = None
 
 
 def read(handed: Found | Path, chapter: Chapter | None = None) -> Handed:
@@ -66,7 +66,7 @@ def read(handed: Found | Path, chapter: Chapter | None = None) -> Handed:
     except Unreadable as error:
         expected = chapter or named
         name = expected.name if expected else ""
-        return Handed(found.student, name, found.path, problem=str(error), when=found.when)
+        return Handed(found.student, name, found.path, problem=str(error), found=found)
 
 
 def _found(path: Path) -> Found:
@@ -87,7 +87,7 @@ def match(cells: Sequence[Cell], chapter: Chapter, found: Found) -> Handed:
     items, notes = _identified(cells, known)
     matched = _Matched(known, _rejoined(items, notes), notes)
     answers = {key: answer for key in chapter.exercises if (answer := matched.answer(key))}
-    extra = _capped(list(matched.extra()), notes)
+    extra = _capped(matched.extra(), notes)
     return Handed(
         found.student,
         chapter.name,
@@ -97,7 +97,7 @@ def match(cells: Sequence[Cell], chapter: Chapter, found: Found) -> Handed:
         notes=tuple(dict.fromkeys(notes)),
         own=tuple(matched.own()),
         edited=matched.edited(),
-        when=found.when,
+        found=found,
     )
 
 
@@ -230,6 +230,11 @@ class Item:
         return starter and self.course is not None and self.course.exercise == exercise
 
     @property
+    def checks(self) -> list[str]:
+        """The exercises whose self-check it runs."""
+        return _checked(self.source) if self.kind == "code" else []
+
+    @property
     def broken(self) -> bool:
         """Whether it is code that does not parse."""
         return self.kind == "code" and text.tree(self.source) is None
@@ -338,6 +343,8 @@ class _Matched:
         self.items = items
         self.notes = notes
         self.chosen: set[int] = set()
+        self.checks = {key: item.at for item in items for key in item.checks}
+        self.changed: list[str] = []
         self.lost_labels = not any(item.labelled for item in items)
 
     def answer(self, exercise: str) -> str:
@@ -365,12 +372,8 @@ class _Matched:
         """The cell whose definition of the name counts."""
         definers = self._definers(name)
         real = [item for item in definers if not item.defines[name]]
-        checks = [item.at for item in self.items if exercise in _checked(item.source)]
-        seen = [
-            item
-            for item in real
-            if item.is_answer_cell(exercise) or (checks and item.at <= checks[-1])
-        ]
+        check = self.checks.get(exercise, -1)
+        seen = [item for item in real if item.is_answer_cell(exercise) or item.at <= check]
         if len(real) > 1:
             which = "the last that its self-check saw" if seen else "the last"
             self.notes.append(f"`{name}` was defined in {len(real)} cells; {which} counts.")
@@ -396,25 +399,36 @@ class _Matched:
         where = "its answer was found in another cell" if cells else "no other cell answers it"
         self.notes.append(f"The answer cell of {exercise} was missing; {where}.")
 
-    def extra(self) -> Iterator[str]:
+    def extra(self) -> list[str]:
         """Code of the learner's that answers nothing by itself, in order."""
         names = frozenset(self.known.answers)
+        found = []
         for item in self.items:
             if item.kind != "code" or item.untouched or item.at in self.chosen:
                 continue
             if item.course and item.course.role != "starter":
-                yield from self._added(item, item.course)
-            elif source := text.without(item.source, names):
-                yield source
+                found.append(self._added(item, item.course))
+            else:
+                found.append(text.without(item.source, names))
+        self._remark_changes()
+        return [source for source in found if source]
 
-    def _added(self, item: Item, cell: CourseCell) -> Iterator[str]:
+    def _added(self, item: Item, cell: CourseCell) -> str:
         """What a changed cell of the course has besides what it should have."""
         added = text.additions(item.source, cell.source, self.known.taken)
         if cell.role in (*LOCKED, "selfcheck"):
-            kept = ", what you added was kept" if added else ""
-            self.notes.append(f"{_called(item)} was changed; the course's own was used{kept}.")
-        if added:
-            yield added
+            kept = " (what you added was kept)" if added else ""
+            self.changed.append(f"{_called(item)}{kept}")
+        return added
+
+    def _remark_changes(self) -> None:
+        if len(self.changed) == 1:
+            self.notes.append(f"{self.changed[0]} was changed; the course's own was used.")
+        elif self.changed:
+            first = self.changed[0][0].lower() + self.changed[0][1:]
+            count = len(self.changed)
+            what = f"{count} given cells were changed, such as {first}"
+            self.notes.append(f"{what}; the course's own were used.")
 
     def own(self) -> Iterator[Own]:
         """The learner's own cells, each behind the course's cell that it followed."""

@@ -14,6 +14,9 @@ import numpy as np
 STUB = "your answer"
 """The message of the NotImplementedError that stands in every unanswered starter."""
 
+NOT_YET = "not answered yet"
+"""The message of an observation whose answer is still the starter."""
+
 Fault = Literal["", "unanswered", "error", "timeout", "crash", "tampered"]
 Verdict = Literal["full", "partial", "zero", "unanswered", "error", "timeout", "crash", "tampered"]
 
@@ -183,7 +186,7 @@ def observe(exercise: Exercise, namespace: Mapping[str, Any], case: Case) -> Obs
         return Observation(values=plain(dict(exercise.probe(*answers, *case))))
     except (Exception, SystemExit) as error:
         if is_stub(error):
-            return Observation(fault="unanswered", message="not answered yet")
+            return Observation(fault="unanswered", message=NOT_YET)
         return Observation(fault="error", message=one_line(error))
 
 
@@ -194,7 +197,8 @@ def observe(exercise: Exercise, namespace: Mapping[str, Any], case: Case) -> Obs
 class Finding:
     """One property of an assessment: whether it held and, where it failed, the first case of it.
 
-    hidden: the failing case was hidden, so `expected` is withheld.
+    hidden: the failing case was hidden, so `expected` and `hint`, which may speak of its inputs,
+    are withheld.
     """
 
     key: str
@@ -284,7 +288,7 @@ def _finding(exercise: Exercise, row: Row, tried: Tried) -> Finding:
         case=tried.case.name,
         seen=row.seen,
         expected="" if tried.hidden else row.expected,
-        hint=row.hint,
+        hint="" if tried.hidden else row.hint,
         see=row.see or prop.see,
         hidden=tried.hidden,
     )

@@ -1,12 +1,12 @@
 """What a classifier is trained on and judged by: one number an example, and the mean over some.
 
-The safe exponentials are in `helpers.stable`.
+The safe exponentials are in `helpers.numerics`.
 """
 
 import jax.numpy as jnp
 from jax import Array
 
-from helpers import stable
+from helpers.numerics import log_softmax
 
 
 def masked_mean(values: Array, mask: Array) -> Array:
@@ -33,7 +33,7 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
         (softmax(logits) − onehot(labels)) / B, finite for logits of any finite size. The same as
         `optax.softmax_cross_entropy_with_integer_labels`.
     """
-    log_probs = stable.log_softmax(logits)
+    log_probs = log_softmax(logits)
     return -jnp.take_along_axis(log_probs, labels[..., None], axis=-1)[..., 0]
 
 

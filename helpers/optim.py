@@ -76,25 +76,25 @@ def scale(factor: ArrayLike) -> GradientTransformation:
 class ScaleByScheduleState(NamedTuple):
     """What `scale_by_schedule` remembers."""
 
-    count: Array  # shape (), int32: updates so far
+    steps: Array  # shape (), int32: updates so far
 
 
 def scale_by_schedule(schedule: Schedule) -> GradientTransformation:
     """Multiplies the updates by `schedule(updates so far)`: the first one by `schedule(0)`.
 
-    The count is an array in the state. A count that is a Python number is a constant of the
-    compiled program, and each step compiles a new one.
+    The number of steps is an array in the state. As a Python number it would be a constant of the
+    compiled program, and each step would compile a new one.
     """
 
     def init(params: Tree) -> ScaleByScheduleState:
-        return ScaleByScheduleState(count=jnp.zeros((), jnp.int32))
+        return ScaleByScheduleState(steps=jnp.zeros((), jnp.int32))
 
     def update(
         updates: Tree, state: ScaleByScheduleState, params: Tree
     ) -> tuple[Tree, ScaleByScheduleState]:
-        factor = schedule(state.count)
+        factor = schedule(state.steps)
         updates = jax.tree.map(lambda u: jnp.asarray(factor, u.dtype) * u, updates)
-        return updates, ScaleByScheduleState(count=state.count + 1)
+        return updates, ScaleByScheduleState(steps=state.steps + 1)
 
     return GradientTransformation(init, update)
 
@@ -102,8 +102,8 @@ def scale_by_schedule(schedule: Schedule) -> GradientTransformation:
 def scale_by_learning_rate(learning_rate: ArrayLike | Schedule) -> GradientTransformation:
     """Multiplies by −learning rate, a number or a schedule: the last link of an optimizer."""
     if callable(learning_rate):
-        return scale_by_schedule(lambda count: -learning_rate(count))
-    return scale(jnp.negative(learning_rate))
+        return scale_by_schedule(lambda steps: -learning_rate(steps))
+    return scale(-1.0 * learning_rate)
 
 
 def warmup_cosine(
@@ -123,11 +123,11 @@ def warmup_cosine(
     if not 0 <= warmup_steps < total_steps:
         raise ValueError(f"needs 0 ≤ warmup_steps < total_steps, got {warmup_steps}, {total_steps}")
 
-    def schedule(count: ArrayLike) -> Array:
-        rising = start + (peak - start) * jnp.divide(count, max(warmup_steps, 1))
-        done = jnp.divide(jnp.subtract(count, warmup_steps), total_steps - warmup_steps)
+    def schedule(steps: ArrayLike) -> Array:
+        rising = start + (peak - start) * jnp.divide(steps, max(warmup_steps, 1))
+        done = jnp.divide(jnp.subtract(steps, warmup_steps), total_steps - warmup_steps)
         falling = end + (peak - end) * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(done, 0.0, 1.0)))
-        return jnp.where(jnp.less(count, warmup_steps), rising, falling)
+        return jnp.where(jnp.less(steps, warmup_steps), rising, falling)
 
     return schedule
 
@@ -166,7 +166,7 @@ def trace(decay: ArrayLike, nesterov: bool = False) -> GradientTransformation:
 class ScaleByAdamState(NamedTuple):
     """What `scale_by_adam` remembers."""
 
-    count: Array  # shape (), int32: updates so far
+    steps: Array  # shape (), int32: updates so far
     mu: Tree  # like the params: moving average of the gradients
     nu: Tree  # like the params: moving average of their squares
 
@@ -185,7 +185,7 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Grad
 
     def init(params: Tree) -> ScaleByAdamState:
         return ScaleByAdamState(
-            count=jnp.zeros((), jnp.int32),
+            steps=jnp.zeros((), jnp.int32),
             mu=jax.tree.map(jnp.zeros_like, params),
             nu=jax.tree.map(jnp.zeros_like, params),
         )
@@ -193,16 +193,16 @@ def scale_by_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Grad
     def update(
         updates: Tree, state: ScaleByAdamState, params: Tree
     ) -> tuple[Tree, ScaleByAdamState]:
-        count = state.count + 1
+        steps = state.steps + 1
         mu = jax.tree.map(lambda g, m: b1 * m + (1 - b1) * g, updates, state.mu)
         nu = jax.tree.map(lambda g, n: b2 * n + (1 - b2) * g**2, updates, state.nu)
 
         def direction(m: Array, n: Array) -> Array:
-            m_hat = m / (1 - b1**count).astype(m.dtype)
-            n_hat = n / (1 - b2**count).astype(n.dtype)
+            m_hat = m / (1 - b1**steps).astype(m.dtype)
+            n_hat = n / (1 - b2**steps).astype(n.dtype)
             return m_hat / (jnp.sqrt(n_hat) + eps)
 
-        return jax.tree.map(direction, mu, nu), ScaleByAdamState(count, mu, nu)
+        return jax.tree.map(direction, mu, nu), ScaleByAdamState(steps, mu, nu)
 
     return GradientTransformation(init, update)
 

@@ -4,6 +4,7 @@ A loss here is that of one example: `loss(params, x, y)` with no batch axis, ret
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 from jax import Array
@@ -28,11 +29,13 @@ def grads(loss: ExampleLoss, params: Tree, *batch: Tree) -> Tree:
     return jax.vmap(jax.grad(loss), in_axes)(params, *batch)
 
 
+@partial(jax.jit, static_argnames=("loss", "chunk"))
 def grad_norms(loss: ExampleLoss, params: Tree, *batch: Tree, chunk: int) -> Array:
     """Length of each example's gradient, with never more than `chunk` gradients in memory.
 
     The numbers are those of `vmap(global_norm)` over `grads`, up to rounding. A batch need not be
-    a multiple of the chunk: `jax.lax.map` does the rest apart. Every new B is a new program.
+    a multiple of the chunk: `jax.lax.map` does the rest apart. Jitted: each loss, B and chunk is a
+    program of its own.
 
     Returns:
         Shape (B,).

@@ -16,7 +16,16 @@ from typing import Any
 import platformdirs
 
 from helpers import diagnosis
-from helpers.exercise import Assessment, Exercise, Finding, Tried, assess, observe, public_rng
+from helpers.exercise import (
+    NOT_YET,
+    Assessment,
+    Exercise,
+    Finding,
+    Tried,
+    assess,
+    observe,
+    public_rng,
+)
 from helpers.exercises import CHAPTERS, exercises_of, find
 
 MARKS = {"full": "✅", "unanswered": "✍️"}
@@ -28,8 +37,8 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
     """Judges the answer to an exercise and prints one line for each of its properties.
 
     exercise_id: "1.2". namespace: where the answer's names are looked up; the notebook's own by
-    default. Whatever an answer does becomes a line of the report; a keyboard interrupt stops the
-    check, not the kernel.
+    default, and only those are remembered: what else is tried is no progress. Whatever an answer
+    does becomes a line of the report; a keyboard interrupt stops the check, not the kernel.
     """
     where = vars(sys.modules["__main__"]) if namespace is None else namespace
     try:
@@ -39,7 +48,7 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
         return
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             tried = try_public_cases(exercise, where)
     except KeyboardInterrupt:
         print(f"🧪 {exercise.id} stopped by hand before it had a verdict.")
@@ -52,7 +61,8 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
         more = len(lines) - PRINTED_LINES
         print("your answer printed:", *lines[:PRINTED_LINES], sep="\n    ")
         print(f"    … and {more} lines more" if more > 0 else "", end="\n" if more > 0 else "")
-    remember(assessment)
+    if namespace is None:
+        remember(assessment)
 
 
 def try_public_cases(exercise: Exercise, namespace: Mapping[str, Any]) -> list[Tried]:
@@ -72,7 +82,8 @@ def report(assessment: Assessment, known: diagnosis.Misconception | None = None)
     mark = MARKS.get(assessment.verdict, "❌")
     head = f"🧪 {assessment.id} {assessment.title}: {_score(assessment)} {mark}"
     if assessment.verdict == "unanswered":
-        return f"{head}\n   not answered yet ({assessment.message})"
+        why = "" if assessment.message == NOT_YET else f": {assessment.message}"
+        return f"{head}\n   {NOT_YET}{why}"
     lines = [head, *(_line(finding) for finding in assessment.findings)]
     if known:
         lines.append(f"   💡 This looks like “{known.name}”. {known.hint}{_see(known.see)}")
@@ -119,6 +130,8 @@ def remember(assessment: Assessment) -> None:
         "when": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
     path = progress_file()
+    if path.exists() and not path.is_file():  # /dev/null stays what it is
+        return
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from helpers import losses
+from helpers.losses import accuracy, cross_entropy
 from helpers.optim import GradientTransformation, apply_updates
 from helpers.trees import Tree
 
 Loss = Callable[..., Array]
-"""`loss(params, *batch)`, a scalar. Define it once, at module level: it is part of the cache key."""
+"""`loss(params, *batch)`, a scalar. It is part of the cache key: define it once, outside loops."""
 
 
 @jax.tree_util.register_dataclass
@@ -35,7 +35,12 @@ class TrainState:
 
 
 def init_state(params: Tree, optimizer: GradientTransformation) -> TrainState:
-    """The state before the first step. It holds the given params, so the first step donates them."""
+    """The state before any step. It holds the params themselves: the first step donates them.
+
+    A weakly typed parameter, such as `jnp.asarray(1.0)`, becomes an ordinary one: a step would
+    return it as such, and the second step would be another program.
+    """
+    params = jax.tree.map(lambda p: jnp.asarray(p, p.dtype), params)
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32), optimizer)
 
 
@@ -59,8 +64,8 @@ def train_epoch(
 ) -> tuple[TrainState, Array]:
     """One step on each batch of the data in a new order, all in one compiled program.
 
-    The order comes from the key and the steps done: the same key serves every epoch, no epoch
-    repeats another's order, and a resumed run goes on with the order that it would have had.
+    The order comes from the key and the steps done: one key serves all epochs, each of which has
+    an order of its own, and a resumed run goes on with the order that it would have had.
 
     Args:
         data: arrays with a leading axis of n examples each; a batch is `loss(params, *rows)`.
@@ -93,6 +98,6 @@ def evaluate(
     """
     logits = predict(params, x)
     return {
-        "loss": jnp.mean(losses.cross_entropy(logits, labels)),
-        "accuracy": losses.accuracy(logits, labels),
+        "loss": jnp.mean(cross_entropy(logits, labels)),
+        "accuracy": accuracy(logits, labels),
     }

@@ -1,4 +1,4 @@
-"""The engine on real answers to chapter 01, honest and hostile: what one answer does stays with it."""
+"""The engine on answers to chapter 01, honest and hostile: what one does stays with it."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autograder import diagnose
 from autograder.assembly import reference_answers
 from autograder.course import chapter
 from autograder.grade import Grader
@@ -74,9 +75,7 @@ CRASHES = {
     "a null pointer": "import ctypes\nctypes.string_at(0)",
     "closing every descriptor": "import os\nos.closerange(0, 256)",
     "killing itself": "import os\nos.kill(os.getpid(), 9)",
-    "killing its parent": "import os\nos.kill(os.getppid(), 9)\nimport time\ntime.sleep(60)",
-    "bytes that are no frame": "import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'x' * 64)"
-    "\n    except OSError: pass\nos._exit(0)",
+    "bytes that are no frame": "import os\nos.write(3, b'x' * 64)\nos._exit(0)",
 }
 
 
@@ -114,9 +113,8 @@ HANGS = {
     "sleep": "import time\ntime.sleep(1e6)",
     "a stop signal": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
     "waiting for input that never comes": "import threading\nthreading.Event().wait()",
-    "an endless reply": "import os\nimport struct\nfor fd in range(3, 64):\n    try:\n"
-    "        os.write(fd, struct.pack('>I', 200_000))\n        while True: os.write(fd, b' ')\n"
-    "    except OSError: pass\nwhile True: pass",
+    "an endless reply": "import os\nimport struct\nos.write(3, struct.pack('>I', 200_000))\n"
+    "while True: os.write(3, b' ')",
 }
 
 
@@ -125,6 +123,15 @@ def test_a_hung_answer_costs_only_its_own_exercise(impatient, source):
     graded = grade(impatient, source)
     assert graded.assessments[FIRST].verdict in ("timeout", "crash")
     assert_only_the_first_suffers(graded, graded.assessments[FIRST].verdict)
+
+
+def test_killing_every_process_in_sight_reaches_no_parent(grader):
+    shoot = (
+        "import os\nfor pid in (os.getppid(), 1, -1):\n    try: os.kill(pid, 9)\n"
+        "    except OSError: pass\n"
+    )
+    graded = grade(grader, shoot + RIGHT[FIRST])
+    assert {a.verdict for a in graded.assessments.values()} == {"full"}
 
 
 def test_memory_has_a_limit(impatient):
@@ -151,8 +158,9 @@ def test_files_that_an_answer_leaves_are_gone_for_the_next(grader):
     assert grade(grader, found).assessments[FIRST].verdict == "full"
 
 
-def test_the_judges_environment_is_not_the_learners(grader, monkeypatch):
+def test_the_judges_environment_is_not_the_learners(monkeypatch):
     monkeypatch.setenv("COURSE_SECRET", "hidden")
+    monkeypatch.setattr(diagnose, "bank", lambda asking, told: [])
     answer = "import os\nassert 'COURSE_SECRET' not in os.environ\n" + RIGHT[FIRST]
     with Grader(CHAPTER) as fresh:
         assert grade(fresh, answer).assessments[FIRST].verdict == "full"
@@ -160,8 +168,8 @@ def test_the_judges_environment_is_not_the_learners(grader, monkeypatch):
 
 def test_the_learner_holds_one_descriptor_beside_the_silent_three(grader):
     count = (
-        "import os\nopen_ones = [fd for fd in range(256) if os.path.exists(f'/proc/self/fd/{fd}')]\n"
-        "assert len(open_ones) == 4, open_ones\n"
+        "import os\nfound = [fd for fd in range(256) if os.path.lexists(f'/proc/self/fd/{fd}')]\n"
+        "assert len(found) == 4, found\n"
     )
     assert grade(grader, count + RIGHT[FIRST]).assessments[FIRST].verdict == "full"
 
@@ -185,15 +193,24 @@ TAMPERINGS = {
     "observe": "import helpers.exercise as e\ne.observe = None\n",
     "the probe": "import helpers.exercises.recompilation as r\n"
     "for c in r.EXERCISES: c.probe = lambda self, *a: {}\n",
-    "the harness": "import autograder.student as s\ns._framed = lambda reply: b''\n",
 }
 
 
 @pytest.mark.parametrize("patch", TAMPERINGS.values(), ids=TAMPERINGS.keys())
 def test_a_submission_that_patches_the_checks_earns_nothing_there_and_is_flagged(grader, patch):
     graded = grade(grader, patch + RIGHT[FIRST])
-    assert_only_the_first_suffers(graded, "tampered")
-    assert len(graded.person) == 1
+    assert graded.assessments[FIRST].verdict == "tampered"
+    assert graded.assessments[FIRST].points == 0
+    assert any(why.startswith(f"{FIRST} tampers") for why in graded.person)
+    # an exercise that uses the patched module, too, has the patch in its slice
+    assert {graded.assessments[key].verdict for key in OTHERS} <= {"full", "tampered"}
+
+
+def test_a_submission_that_silences_the_harness_gets_no_answer_out(impatient):
+    silence = "import autograder.student as s\ns._framed = lambda reply: b''\n"
+    graded = grade(impatient, silence + RIGHT[FIRST])
+    assert graded.assessments[FIRST].verdict in ("timeout", "tampered")
+    assert graded.assessments[FIRST].points == 0
 
 
 def test_errors_in_hidden_cases_say_their_kind_and_no_text(grader):

@@ -110,7 +110,9 @@ def test_the_first_failing_case_is_the_one_that_is_shown_with_its_hint_and_secti
 
 def test_a_hidden_case_withholds_what_was_expected():
     assert try_answer(lambda x: 2 * x).findings[0].expected
-    assert not try_answer(lambda x: 2 * x, hidden=True).findings[0].expected
+    withheld = try_answer(lambda x: 2 * x, hidden=True).findings[0]
+    assert not withheld.expected
+    assert not withheld.hint
 
 
 def test_a_property_that_no_case_reached_does_not_hold():

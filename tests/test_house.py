@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,24 @@ def test_the_lock_covers_every_dependency_on(python: str) -> None:
         version = pinned.get(canonicalize_name(wanted.name))
         assert version is not None, f"{wanted.name} is not in the lock: uv run noxfile.py -s lock"
         assert wanted.specifier.contains(version, prereleases=True), f"{text}, locked: {version}"
+
+
+def test_the_lock_covers_every_import_of_the_packages() -> None:
+    """Also of a module that the code can do without: a sandbox must not be weaker by accident."""
+    imported = set()
+    for path in [*(ROOT / "helpers").rglob("*.py"), *(ROOT / "autograder").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.partition(".")[0])
+    theirs = imported - sys.stdlib_module_names - {"helpers", "autograder"}
+    locked = {canonicalize_name(Requirement(line).name) for line in LOCK.splitlines()}
+    providers = packages_distributions()
+    for module in theirs:
+        names = {canonicalize_name(name) for name in providers.get(module, [])}
+        assert names & locked, f"no package of the lock provides {module!r}"
+    assert "jax" in theirs
 
 
 def test_the_lock_has_another_jax_for_each_python_we_run() -> None:

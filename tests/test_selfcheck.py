@@ -32,6 +32,7 @@ def test_a_report_has_one_line_a_property_with_seen_expected_case_hint_and_secti
 def test_an_unknown_exercise_is_a_sentence_and_no_exception(capsys):
     selfcheck.check("7.9")
     selfcheck.check("nonsense")
+    selfcheck.check("1st.2")
     out = capsys.readouterr().out
     assert "there is no exercise '7.9'" in out and "there is no exercise 'nonsense'" in out
 
@@ -50,6 +51,18 @@ def test_a_progress_file_that_is_broken_or_cannot_be_written_stops_nobody(tmp_pa
     assert json.loads(selfcheck.progress_file().read_text())["1.1"]["points"] == 2.0
     monkeypatch.setenv("COURSE_PROGRESS", str(tmp_path / "deep" / "progress.json" / "no"))
     selfcheck.remember(assessment())
+
+
+def test_stand_in_answers_are_judged_and_not_remembered(capsys):
+    selfcheck.check("0.0", {"relative_error": lambda got, want: abs(got - want) / abs(want)})
+    assert "2 of 2 points ✅" in capsys.readouterr().out
+    assert not selfcheck.progress_file().exists()
+
+
+def test_what_the_notebook_defines_is_remembered(monkeypatch, capsys):
+    monkeypatch.setattr("__main__.relative_error", lambda got, want: 0.0, raising=False)
+    selfcheck.check("0.0")
+    assert json.loads(selfcheck.progress_file().read_text())["0.0"]["verdict"] == "zero"
 
 
 def test_every_chapters_exercises_are_unanswered_in_an_empty_notebook(capsys):

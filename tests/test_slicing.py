@@ -1,5 +1,10 @@
 """Which statements an answer needs: enough of them, in order, and none that only cost time."""
 
+import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +17,14 @@ SETUP = (
 
 def test_an_answer_brings_the_imports_that_it_uses_and_no_others():
     assert needed("def f(x):\n    return jnp.sum(x)", [], [SETUP]) == ["import jax.numpy as jnp"]
+
+
+def test_an_import_of_several_names_is_cut_to_those_in_use():
+    many = "from numpy import (\n    array,\n    zeros as nothing,\n)\nimport os, sys"
+    assert needed("f = lambda: nothing(3), sys", [], [many]) == [
+        "from numpy import zeros as nothing",
+        "import sys",
+    ]
 
 
 def test_definitions_are_followed_through_definitions():
@@ -68,3 +81,23 @@ def test_recursion_and_mutual_recursion_end():
 def test_no_text_breaks_the_slicer(text):
     statements(text)
     assert isinstance(needed(text, [text], [SETUP]), list)
+
+
+@pytest.fixture
+def hesitant_gc():
+    """A collector that lets other threads in, as JAX's callback does."""
+
+    def hesitate(*_):
+        time.sleep(0)
+
+    gc.callbacks.append(hesitate)
+    yield
+    gc.callbacks.remove(hesitate)
+
+
+@pytest.mark.usefixtures("hesitant_gc")
+def test_threads_can_slice_at_the_same_time():
+    nested = "def f(x):\n    return " + "-(" * 20 + "x" + ")" * 20 + "\n"
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: len(statements(nested * 30 + f"# {n}")), range(200)))
+    assert found == [30] * 200

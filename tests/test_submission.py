@@ -225,7 +225,15 @@ def test_what_a_given_cell_was_given_besides_is_kept(notebook: Notebook) -> None
     added = "import functools\n@functools.cache\ndef helper(n):\n    return n"
     handed = notebook.put("setup-0-1", f"{setup}\nnp = None\n{added}").read()
     assert handed.extra == (added,)
-    assert "what you added was kept" in handed.notes[0]
+    assert "(what you added was kept) was changed" in handed.notes[0]
+
+
+def test_many_changed_cells_are_told_in_one_sentence(notebook: Notebook) -> None:
+    notebook.put("given-", "1").put("claim-9-1-1", "2")
+    assert notebook.read().notes == (
+        "2 given cells were changed, such as the given cell with `total`; "
+        "the course's own were used.",
+    )
 
 
 def test_reformatting_a_given_cell_is_no_change(notebook: Notebook) -> None:

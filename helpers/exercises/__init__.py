@@ -4,7 +4,7 @@ import importlib
 
 from helpers.exercise import Exercise
 
-CHAPTERS: dict[int, str] = {1: "recompilation"}
+CHAPTERS: dict[int, str] = {0: "start_here", 1: "recompilation"}
 """Number → name. The module here, the folder in solutions/ and the notebook follow from it."""
 
 
@@ -14,15 +14,22 @@ def exercises_of(chapter: str) -> dict[str, Exercise]:
     return {exercise.id: exercise for exercise in (cls() for cls in module.EXERCISES)}
 
 
+def examples_of(chapter: str) -> dict[str, Exercise]:
+    """Exercises on which a chapter shows what a check says, by id: not listed, worth nothing."""
+    module = importlib.import_module(f"helpers.exercises.{chapter}")
+    return {example.id: example for example in (cls() for cls in getattr(module, "EXAMPLES", ()))}
+
+
 def find(exercise_id: str) -> tuple[str, Exercise]:
-    """The chapter's name and the exercise "1.2".
+    """The chapter's name and the exercise, or example, "1.2".
 
     Raises KeyError with the ids that there are.
     """
-    chapter = CHAPTERS.get(int(exercise_id.split(".")[0])) if exercise_id[:1].isdigit() else None
+    number = exercise_id.split(".")[0]
+    chapter = CHAPTERS.get(int(number)) if number.isdecimal() else None
     known = exercises_of(chapter) if chapter else {}
-    if exercise_id not in known:
+    shown = examples_of(chapter) if chapter else {}
+    if chapter is None or exercise_id not in known | shown:
         there = ", ".join(known) or ", ".join(f"{number}.…" for number in CHAPTERS)
         raise KeyError(f"there is no exercise {exercise_id!r}; there are {there}")
-    assert chapter is not None
-    return chapter, known[exercise_id]
+    return chapter, (known | shown)[exercise_id]

@@ -5,7 +5,8 @@ JAX is imported inside probes only, so that the judge's side needs nothing but N
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ Array = npt.NDArray[Any]
 def rows_of(x: Array, sizes: Sequence[int]) -> list[Array]:
     """The first rows of `x`, cut into batches of the given sizes, one behind the other."""
     ends = np.cumsum([0, *sizes])
-    return [x[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [x[start:end] for start, end in pairwise(ends)]
 
 
 def plural(number: int, thing: str) -> str:
@@ -47,14 +48,14 @@ def count_later(
         results = [call(each) for each in inputs[:known]]
     with CompileCounter() as later:
         results += [call(each) for each in inputs[known:]]
-    return {"results": results, "fresh": fresh, "first": first.count, "later": later.count}
+    return {"results": results, "first": first.count, "later": later.count}
 
 
-def none_later(key: str, seen: Mapping[str, Any], hint: str) -> Iterator[Row]:
+def none_later(key: str, seen: Mapping[str, Any], fresh: bool, hint: str) -> Iterator[Row]:
     """Rows on what `count_later` saw: something was compiled at first, and nothing later."""
-    if seen["fresh"]:
-        yield expect.at_least(key, seen["first"], 1, unit="compilations at first")
-    yield expect.equal(key, seen["later"], 0, unit="compilations", hint=hint)
+    if fresh:
+        yield expect.at_least(key, seen["first"], 1, unit="compiled at first")
+    yield expect.equal(key, seen["later"], 0, unit="compiled", hint=hint)
 
 
 # --- 1.1 -----------------------------------------------------------------------------------------
@@ -117,14 +118,15 @@ class MaskedMeanLoss(Exercise):
                 yield expect.close("value", loss, want, rtol=1e-4, atol=1e-6, hint=hint)
         if task == "count":
             hint = "Whatever depends on the size must be done before JAX sees the arrays."
-            yield from none_later("compiles", seen, hint)
+            yield from none_later("compiles", seen, case.inputs[-1], hint)
             return
         full_w, empty_w = seen["slopes of w"]
         full_b, empty_b = seen["slopes of b"]
         yield expect.close("gradient", full_w, exact[0][1], rtol=1e-4, atol=1e-5)
         yield expect.close("gradient", full_b, exact[0][2], rtol=1e-4, atol=1e-5)
         full, empty = seen["results"]
-        hint = "Divide by max(count, 1): 0 / 0 is NaN, and so is its gradient."
+        spoiled = not np.all(np.isfinite([empty, empty_b]))
+        hint = "0 / 0 is NaN, and so is its gradient." if spoiled else "Nothing may enter the sum."
         yield expect.close("empty", empty, 0.0, hint=hint)
         yield expect.close("empty", empty_w, np.zeros(w.shape), hint=hint)
         yield expect.close("empty", empty_b, 0.0, hint=hint)
@@ -173,11 +175,11 @@ class CompileBudgetTest(Exercise):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case(
-            "a function of 1 program under limits of 2 and then 0, and one of 2 under a limit of 1",
+            "a function of 1 program, limits 2 and then 0; one of 2 programs, limits 1 and then 2",
             "budget",
             [
                 {"sizes": [1, 2, 3], "padded": [4, 4, 4], "compiled": [], "limits": [2, 0]},
-                {"sizes": [1, 2], "padded": [1, 2], "compiled": [], "limits": [1]},
+                {"sizes": [1, 2], "padded": [1, 2], "compiled": [], "limits": [1, 2]},
             ],
             about=["over", "within"],
         )
@@ -209,7 +211,7 @@ class CompileBudgetTest(Exercise):
             right = right and row.passed
             yield row
         hint = "Padding and cutting outside jit are programs too, one for each size."
-        yield expect.at_most("served", seen["first"], 2, unit="compilations", hint=hint)
+        yield expect.at_most("served", seen["first"], 2, unit="compiled", hint=hint)
         yield expect.true("served", right, seen="wrong scores, whose programs don't count")
 
 
@@ -334,25 +336,27 @@ class StaticConfig(Exercise):
         task, settings = case
         if task == "change":
             width, activation, _, scales = settings[0]
+            given = [width, activation, scales]
             for attempt, after in seen.items():
-                yield expect.equal("frozen", after, [width, activation, scales], hint=attempt)
+                same = expect.equal("frozen", after, given).passed
+                hint = f"That is {attempt}."
+                yield expect.true("frozen", same, seen=f"{after}", expected=f"{given}", hint=hint)
             return
         for (width, activation, _, scales), value in zip(settings, seen["values"], strict=True):
             want = np.tanh(0.5) if activation == "tanh" else 0.5
-            yield expect.close(
-                "value", value, width * want + sum(scales), rtol=1e-5, hint=f"scales={scales}"
-            )
+            hint = f"That is width {width}, {activation}, scales {scales}."
+            yield expect.close("value", value, width * want + sum(scales), rtol=1e-5, hint=hint)
         told_apart = [json_like(setting) for setting in settings]
         new = [setting not in told_apart[:i] for i, setting in enumerate(told_apart)]
         for fresh, compiled in zip(new, seen["compilations"], strict=True):
             if fresh:
-                yield expect.equal("apart", compiled, 1, unit="compilations")
+                yield expect.equal("apart", compiled, 1, unit="compiled for new settings")
             else:
                 yield expect.equal(
                     "once",
                     compiled,
                     0,
-                    unit="compilations for settings seen before",
+                    unit="compiled for settings seen before",
                     hint="A static argument is looked up by __hash__ and __eq__.",
                 )
 
@@ -456,14 +460,14 @@ class LearningRateLoop(Exercise):
             yield expect.close("value", end[1], want_b, rtol=1e-4, atol=1e-5, hint=hint)
         first, *later = seen["compilations"]
         if fresh:
-            unit = "compilations in the first training"
+            unit = "compiled in the first training"
             hint = "One program for the whole step; two conversions beside it are tolerated."
             for key in ("first", "later"):
                 yield expect.at_least(key, first, 1, unit=unit)
                 yield expect.at_most(key, first, 3, unit=unit, hint=hint)
         hint = "`jax_explain_cache_misses` says what differed."
         for number, count in enumerate(later, 2):
-            unit = f"compilations in training {number}"
+            unit = f"compiled in training {number}"
             yield expect.equal("later", count, 0, unit=unit, hint=hint)
 
 
@@ -523,6 +527,7 @@ class AheadOfTimeTable(Exercise):
         sizes: Sequence[int],
         wrong: Mapping[str, Sequence[int]],
     ) -> Mapping[str, Any]:
+        import jax
         import jax.numpy as jnp
 
         from helpers.compiles import CompileCounter
@@ -534,13 +539,14 @@ class AheadOfTimeTable(Exercise):
             return jnp.stack([jnp.max(x, axis=1), jnp.min(x, axis=1)], axis=1)
 
         fn = {"squares": squares, "folded": folded}[rule]
+        jax.clear_caches()  # of what jnp compiled for another answer's padding
         with CompileCounter() as built:
             serve = make_server(fn, list(buckets), x.shape[1])
         with CompileCounter() as served:
             results = [serve(batch) for batch in rows_of(x, sizes)]
         with CompileCounter() as refused:
             refusals = {
-                what: error_name(lambda shape=shape: serve(np.ones(shape, np.float32)))
+                what: error_name(partial(serve, np.ones(shape, np.float32)))
                 for what, shape in wrong.items()
             }
         return {
@@ -557,10 +563,10 @@ class AheadOfTimeTable(Exercise):
             "built",
             seen["built"],
             len(buckets),
-            unit="compilations before the first request",
+            unit="compiled before the first request",
             hint="Only `.compile()`, or a call, makes the program.",
         )
-        yield expect.equal("served", seen["served"], 0, unit="compilations while serving")
+        yield expect.equal("served", seen["served"], 0, unit="compiled while serving")
         yield expect.true("served", seen["built"], seen="no program to serve with")
         for size, batch, result in zip(sizes, rows_of(x, sizes), seen["results"], strict=True):
             exact = batch.astype(np.float64)
@@ -587,3 +593,196 @@ WRONG_SHAPES = {
 
 
 EXERCISES = [MaskedMeanLoss, CompileBudgetTest, StaticConfig, LearningRateLoop, AheadOfTimeTable]
+
+
+# --- the quiz ------------------------------------------------------------------------------------
+
+
+def compiled(program: Callable[..., Any], *calls: tuple[Any, ...]) -> int:
+    """How many programs the calls compile; each is a tuple of arguments."""
+    from helpers.compiles import CompileCounter
+
+    with CompileCounter() as counter:
+        for arguments in calls:
+            program(*arguments)
+    return counter.count
+
+
+def letter(by_count: Mapping[int, str], count: int) -> str:
+    """The option that stands for a measured count; "?" if none does."""
+    return by_count.get(count, "?")
+
+
+def shapes_compile() -> str:
+    """Question 1.a."""
+    import jax
+
+    x, y = np.ones(8, np.float32), np.ones(16, np.float32)
+    count = compiled(jax.jit(lambda x: x + 1), (x,), (y,), (x,), (y,), (x,))
+    return letter({1: "a", 2: "b", 5: "c"}, count)
+
+
+def scalars_compile() -> str:
+    """Question 1.b."""
+    import jax
+
+    x = np.ones(3, np.float32)
+    count = compiled(jax.jit(lambda x, s: x * s), (x, 2.0), (x, 3.0), (x, np.float32(2.0)))
+    return letter({1: "a", 2: "b", 3: "c"}, count)
+
+
+def partials_compile() -> str:
+    """Question 1.c."""
+    import jax
+
+    w = np.ones(3, np.float32)
+
+    def update(w: Any, rate: float) -> Any:
+        return w * rate
+
+    count = sum(compiled(jax.jit(partial(update, rate=0.1)), (w,)) for _ in range(4))
+    return letter({0: "a", 1: "b", 4: "c"}, count)
+
+
+def lowering_compiles() -> str:
+    """Question 1.d."""
+    import jax
+
+    x = np.ones(3, np.float32)
+    ways = {
+        "a": lambda: jax.eval_shape(lambda x: x + 1, x),
+        "b": lambda: jax.make_jaxpr(lambda x: x + 1)(x),
+        "c": lambda: jax.jit(lambda x: x + 1).lower(x),
+    }
+    return next((name for name, way in ways.items() if compiled(way, ())), "d")
+
+
+def slices_compile() -> str:
+    """Question 1.e."""
+    import jax
+
+    scores = jax.jit(lambda x: x + 1)(np.ones(64, np.float32))
+    jax.clear_caches()
+    count = compiled(lambda n: scores[:n], (1,), (2,), (3,), (4,), (5,))
+    return letter({0: "a", 1: "b", 5: "c"}, count)
+
+
+def structures_compile() -> str:
+    """Question 1.f."""
+    import jax
+
+    a, b = np.float32(1), np.float32(2)
+    trees = {"a": a, "b": b}, {"b": b, "a": a}, {"a": a, "b": None}
+    count = compiled(jax.jit(lambda tree: tree["a"] + 1), *((tree,) for tree in trees))
+    return letter({1: "a", 2: "b", 3: "c"}, count)
+
+
+def half_masked_mean() -> str:
+    """Question 1.g."""
+    import jax.numpy as jnp
+
+    losses, mask = np.full(8, 6.0, np.float32), np.arange(8) < 3
+    mean = float(jnp.mean(jnp.where(mask, losses, 0.0)))
+    return {6.0: "a", 2.25: "b", 16.0: "c"}.get(mean, "?")
+
+
+def identity_compiles() -> str:
+    """Question 1.h."""
+    import jax
+
+    class Config:
+        def __init__(self, width: int) -> None:
+            self.width = width
+
+    program = jax.jit(lambda config, x: x * config.width, static_argnums=0)
+    x = np.ones(3, np.float32)
+    count = compiled(program, (Config(2), x), (Config(2), x), (Config(3), x))
+    return letter({1: "a", 2: "b", 3: "c"}, count)
+
+
+QUIZ = [
+    Question(
+        "1.a",
+        "`f = jax.jit(lambda x: x + 1)` is called with float32 arrays of 8, 16, 8, 16 and 8"
+        " elements. How many programs are compiled?",
+        {"a": "1: it is one function", "b": "2: one for each shape", "c": "5: one for each call"},
+        "b",
+        "A program belongs to a shape, and stays in the cache when another shape comes between.",
+        "1.2",
+        shapes_compile,
+    ),
+    Question(
+        "1.b",
+        "`f = jax.jit(lambda x, s: x * s)` is called with the same `x` and `s = 2.0`, `s = 3.0` and"
+        " `s = np.float32(2.0)`. How many programs are compiled?",
+        {"a": "1: all are float32", "b": "2", "c": "3: one for each scalar"},
+        "b",
+        "Two Python floats are one weakly typed float32; np.float32 is float32 and not weak.",
+        "1.3",
+        scalars_compile,
+    ),
+    Question(
+        "1.c",
+        "A loop runs four times: `step = jax.jit(partial(update, rate=0.1))`, then `w = step(w)`."
+        " How many programs are compiled?",
+        {"a": "0: the loop is Python", "b": "1: the rate never changes", "c": "4: one a pass"},
+        "c",
+        "Each jit of a new partial starts with an empty cache, whatever it computes.",
+        "1.8",
+        partials_compile,
+    ),
+    Question(
+        "1.d",
+        "Which of these is the first to compile something?",
+        {
+            "a": "`jax.eval_shape(f, x)`",
+            "b": "`jax.make_jaxpr(f)(x)`",
+            "c": "`jax.jit(f).lower(x)`",
+            "d": "none of them",
+        },
+        "d",
+        "All three trace, and the third also writes StableHLO; XLA is not asked.",
+        "1.4",
+        lowering_compiles,
+    ),
+    Question(
+        "1.e",
+        "`scores` is a JAX array of 64 numbers. Outside jit, `scores[:n]` runs for n = 1, 2, 3, 4"
+        " and 5. How many programs are compiled?",
+        {"a": "0: slicing is indexing, not computing", "b": "1: n is an argument", "c": "5"},
+        "c",
+        "Outside jit each operation is a small program, and n decides the shape of its result.",
+        "1.5",
+        slices_compile,
+    ),
+    Question(
+        "1.f",
+        "`f` is jitted and gets `{'a': x, 'b': y}`, then `{'b': y, 'a': x}`, then"
+        " `{'a': x, 'b': None}`. How many programs are compiled?",
+        {"a": "1: the keys are the same", "b": "2", "c": "3: three different dicts"},
+        "b",
+        "A pytree sorts the keys of a dict, but None is part of its structure and no leaf.",
+        "1.3",
+        structures_compile,
+    ),
+    Question(
+        "1.g",
+        "A bucket of 8 holds 3 real rows, each with a loss of 6."
+        " What is `jnp.mean(jnp.where(mask, losses, 0.0))`?",
+        {"a": "6", "b": "2.25", "c": "16"},
+        "b",
+        "The sum is masked, but the mean still divides by 8: 18 / 8.",
+        "1.5",
+        half_masked_mean,
+    ),
+    Question(
+        "1.h",
+        "`Config` is a plain class with one field, and a static argument. The function is called"
+        " with `Config(2)`, `Config(2)` and `Config(3)`. How many programs are compiled?",
+        {"a": "1: they have one type", "b": "2: two different widths", "c": "3: three objects"},
+        "c",
+        "A class without __eq__ compares by identity, so no two objects are the same key.",
+        "1.7",
+        identity_compiles,
+    ),
+]

@@ -628,6 +628,9 @@ def make_config(width, activation="tanh", scales=()):
 # The activation decides what is computed, so it must be part of the key. Left out, jit runs the
 # program of another activation and says nothing.
 # see: 1.7
+from dataclasses import field
+
+
 @dataclass(frozen=True)
 class _Config:
     width: int

@@ -37,7 +37,7 @@ class HiddenCompileBudgetTest(CompileBudgetTest):
     """A limit of 0 with a late excess, then with none, and other requests."""
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        late = {"sizes": [1, 2, 3, 4], "padded": [2, 2, 2, 4], "compiled": [1], "limits": [0, 0]}
+        late = {"sizes": [1, 2, 3, 4], "padded": [2, 2, 2, 4], "compiled": [1], "limits": [0, 4]}
         yield Case("one late excess, and then none", "budget", [late], about=["over", "within"])
         requests = [int(n) for n in rng.permutation([2, 4, 7, 10, 13, 15])]
         inputs = logits(rng, requests), requests, False

@@ -36,6 +36,7 @@ print(f"{time.perf_counter():.9f} s")
 # %% [markdown] exercise="9.1"
 # Write `safe_mean(values, mask)`.
 
+
 # %% tags=["starter"] exercise="9.1"
 def safe_mean(values, mask):
     """Mean of the selected values; 0 when there are none."""
@@ -52,6 +53,7 @@ def safe_mean(values, mask):
 
 # %% [markdown] exercise="9.2"
 # Write `at(values, index)`.
+
 
 # %% tags=["starter"] exercise="9.2"
 def at(values, index):

@@ -87,7 +87,6 @@ def shifted(x: Array, where: Array | bool = True, axis: int = -1) -> Array:
         x: floating, any shape. What is not selected may be anything, NaN included.
         where: bool, broadcast against x. A row with nothing selected gives zeros, not NaN.
     """
-    x = jnp.where(where, x, 0.0)
     largest = jnp.max(x, axis=axis, keepdims=True, where=where, initial=-jnp.inf)
     largest = jax.lax.stop_gradient(jnp.where(largest == -jnp.inf, 0.0, largest))
     return jnp.where(where, x - largest, 0.0)
@@ -107,8 +106,9 @@ def softmax(x: Array, where: Array | bool = True, axis: int = -1) -> Array:
 def log_softmax(x: Array, where: Array | bool = True, axis: int = -1) -> Array:
     """The logarithm of `softmax`, without the detour through it; −∞ where nothing is selected.
 
-    `log(softmax(x))` is −∞ as soon as x is 104 below the maximum, with a NaN gradient; here it is
-    x − max − log Σ exp(x − max). Its gradient is finite, and 0 for what is not selected.
+    `log(softmax(x))` is −∞ for a float32 x that is 104 below the maximum (88 where denormals are
+    flushed), with a useless gradient; here it is x − max − log Σ exp(x − max). Its gradient is
+    finite, and 0 for what is not selected.
     """
     below = shifted(x, where, axis)
     total = jnp.sum(jnp.where(where, jnp.exp(below), 0.0), axis=axis, keepdims=True)

@@ -1,0 +1,197 @@
+"""The lint: each rule finds a planted fault and says where, and the chapters have none."""
+
+from collections.abc import Callable
+
+import nbformat
+import pytest
+from nbformat.v4 import new_output
+
+from autograder import build, course
+from autograder.course import Chapter
+from autograder.lint import lint
+
+
+@pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.slug)
+def test_a_chapter_is_clean(chapter):
+    problems = lint(chapter)
+    assert not problems, "\n".join(str(problem) for problem in problems)
+
+
+def test_the_made_up_chapter_is_clean(tiny):
+    assert lint(tiny) == []
+
+
+# --- the source ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def said(tiny: Chapter) -> Callable[[str, str], list[str]]:
+    """Plants a fault in the made-up chapter's source; returns what the lint says."""
+
+    def plant(old: str, new: str) -> list[str]:
+        text = tiny.source.read_text()
+        assert old in text
+        tiny.source.write_text(text.replace(old, new, 1))
+        return [str(problem) for problem in lint(tiny)]
+
+    return plant
+
+
+CLAIM = '# %% tags=["claim"]\nassert total([1, 2, 6]) / 3 == 3\n'
+FIGURE = 'ax.set(title="Squares grow faster than numbers", xlabel="number", ylabel="square")'
+FAULTS = {
+    "a cell without a role": ('# %% tags=["setup"]', "# %%", ":6: the cell has no role"),
+    "a cell with two roles": (
+        '# %% tags=["setup"]',
+        '# %% tags=["setup", "claim"]',
+        ":6: the cell has `setup` and `claim`",
+    ),
+    "a tag that nobody knows": (
+        '# %% tags=["claim", "nbval-ignore-output"]',
+        '# %% tags=["claim", "nbval-ignore-outputs"]',
+        "unknown tags ['nbval-ignore-outputs']",
+    ),
+    "a cell that is no Python": ("import numpy as np", "%matplotlib inline", ":8: invalid syntax"),
+    "a claim that asserts nothing": (
+        CLAIM,
+        CLAIM.replace("assert ", ""),
+        "a claim cell that asserts nothing",
+    ),
+    "a cell that is too long": (CLAIM, CLAIM + "x = 1\n" * 40, "42 lines in a cell, 30 at most"),
+    "a figure without labels": (
+        FIGURE,
+        'ax.set_title("Squares grow")',
+        "a figure without xlabel and ylabel",
+    ),
+    "a definition that nothing reaches": (
+        "# quote: helpers.exercises.tiny.total\n",
+        "# quote: helpers.exercises.tiny.total\ndef unused(x):\n    return total(x)\n",
+        "no later assertion reaches `unused`",
+    ),
+    "a quote of nothing": (
+        "helpers.exercises.tiny.total",
+        "helpers.exercises.tiny.totle",
+        "can't quote helpers.exercises.tiny.totle",
+    ),
+    "a heading without a number": (
+        "# ## 9.2 Bounds",
+        "# ## Bounds",
+        "the heading '## Bounds' has not the number that is next: write `## 9.2 Title`",
+    ),
+    "a heading that skips a number": ("# ## 9.2 Bounds", "# ## 9.3 Bounds", "write `## 9.2 Title`"),
+    "a title of another chapter": ("# # 09 · Tiny", "# # 08 · Tiny", "write `# 09 · Title`"),
+    "a reference to no section": ("as §9.1 did not", "as §9.5 did not", "§9.5 is no section"),
+    "a mark without a meaning": ("A look-up says no", "A look-up says no 🚀", "the mark 🚀"),
+    "a number without a claim": (
+        "A look-up says no",
+        "A look-up says no 17 times",
+        "no claim backs the number 17",
+    ),
+    "a number whose claim is behind the next heading": (
+        "# A chapter on which",
+        "# A chapter of 3 exercises on which",
+        ":4: no claim backs the number 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(said, fault):
+    old, new, what = FAULTS[fault]
+    problems = said(old, new)
+    assert any(what in problem for problem in problems), problems
+    assert all(problem.startswith("solutions/tiny/chapter.py:") for problem in problems)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "as §9.1 says, and chapter 05 and exercise 9.2 ask",
+        "float32 has what `np.float64(2**53)` has not, and $2^{24}$ neither",
+        "on JAX 0.10 to 0.12 and Python 3.11",
+        "a 32-bit number, see [the table](https://example.org/2024/3)",
+        "| a table | of 4 |",
+    ],
+)
+def test_what_has_digits_and_claims_nothing_is_left_alone(said, text):
+    assert said("A look-up says no", text) == []
+
+
+@pytest.mark.parametrize(
+    "assertion",
+    [
+        "assert_close(total([1]), 1.0)",
+        "helpers.assert_equal(total([1]), 1.0)",
+        'show_error(total, 3, expect=TypeError, contains="x")',
+        "with CompileBudget(1):\n    total([1])",
+        "with pytest.raises(TypeError):\n    total(3)",
+        "for x in [1]:\n    assert total([x]) == x",
+    ],
+)
+def test_each_way_to_assert_counts(said, assertion):
+    assert said("assert total([1, 2, 6]) / 3 == 3", assertion) == []
+
+
+@pytest.mark.parametrize(
+    "code", ["show_error(total, 3)", "with CompileCounter() as c:\n    total([1])"]
+)
+def test_looking_is_not_asserting(said, code):
+    problems = said("assert total([1, 2, 6]) / 3 == 3", code)
+    assert any("asserts nothing" in problem for problem in problems)
+
+
+def test_a_definition_is_reached_through_another_or_by_a_starter(said):
+    quote = "# quote: helpers.exercises.tiny.total\n"
+    bodies = {"outer": "inner(x)", "inner": "x", "used": "x"}
+    own = [f"def {name}(x):\n    return {body}\n" for name, body in bodies.items()]
+    unreached = "no later assertion reaches `{}`".format
+    whats = [problem.split(": ")[1] for problem in said(quote, quote + "\n".join(own))]
+    assert whats == [unreached("outer"), unreached("inner"), unreached("used")]
+    whats = [problem.split(": ")[1] for problem in said(CLAIM, CLAIM + "assert outer(1) == 1\n")]
+    assert whats == [unreached("used")]
+    assert said("max(int(mask.sum()), 1)", "used(max(int(mask.sum()), 1))") == []
+
+
+# --- the built notebook --------------------------------------------------------------------------
+
+OUTPUTS = {
+    "an error": (new_output("error", ename="ValueError", evalue="", traceback=[]), "ends in Value"),
+    "a warning": (
+        new_output("stream", name="stderr", text="UserWarning: x"),
+        "writes to stderr: 'UserWarning: x'",
+    ),
+    "an address": (
+        new_output("execute_result", data={"text/plain": "<object at 0x7f0012345678>"}),
+        "prints a memory address: '0x7f0012345678'",
+    ),
+    "a path": (
+        new_output("stream", text=f"{course.ROOT}/helpers/nn.py"),
+        "prints a path of one machine",
+    ),
+    "a time": (new_output("stream", text="took 3.5 ms"), "prints the time '3.5 ms'"),
+    "a picture": (
+        new_output("display_data", data={"image/png": "", "text/plain": "Figure"}),
+        "a picture without a description",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_an_output_that_must_not_be_is_found(tiny, kind):
+    output, what = OUTPUTS[kind]
+    notebook = build.learner_notebook(tiny)
+    notebook.cells[4].outputs = [output]
+    tiny.notebook.parent.mkdir()
+    nbformat.write(notebook, tiny.notebook)
+    (problem,) = lint(tiny)
+    assert problem.where == "chapters/09_tiny.ipynb: cell `claim-9-1-1`"
+    assert problem.what.startswith(what)
+
+
+def test_a_time_in_a_cell_with_the_tag_is_fine(tiny):
+    notebook = build.learner_notebook(tiny)
+    timed = next(cell for cell in notebook.cells if cell["id"] == "claim-9-1-2")
+    timed.outputs = [OUTPUTS["a time"][0]]
+    tiny.notebook.parent.mkdir()
+    nbformat.write(notebook, tiny.notebook)
+    assert lint(tiny) == []

@@ -1,0 +1,254 @@
+"""Each rule of `autograder.policy`, tried from inside a learner's process."""
+
+import errno
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autograder import policy, sandbox
+from autograder.course import ROOT
+from autograder.sandbox import WarmParent
+
+pytestmark = pytest.mark.skipif(
+    bool(sandbox.missing()), reason=f"no isolation on this machine: {sandbox.missing()}"
+)
+
+
+@pytest.fixture(scope="module")
+def parent():
+    with WarmParent() as warm:
+        yield warm
+
+
+@pytest.fixture
+def inside(parent):
+    """Runs code in a fresh jail and returns the text of the variable `said`."""
+    learner = parent.start("recompilation")
+
+    def run(code: str) -> str:
+        source = f"{code}\nraise ValueError(str(said).replace(chr(10), ' '))"
+        errors = learner.load([("cell", source)], time.monotonic() + 30)
+        return errors["cell"].removeprefix("ValueError: ")
+
+    yield run
+    learner.close()
+
+
+OUTCOME = """
+def outcome(run):
+    try:
+        run()
+    except OSError as error:
+        import errno
+        return errno.errorcode[error.errno]
+    return "done"
+"""
+
+
+def test_the_environment_is_the_policys_and_nothing_else(inside):
+    names = {*policy.ENVIRONMENT, "HOME", "TMPDIR", "PYTHONPATH"}
+    mine = {"PWD", "LC_CTYPE", "TPU_SKIP_MDS_QUERY"}  # set by bubblewrap, Python and JAX
+    said = inside("import os\nsaid = ' '.join(os.environ)")
+    assert names <= set(said.split()) <= names | mine
+
+
+def test_a_learner_is_nobody_in_particular(inside):
+    user = policy.NOBODY if os.getuid() == 0 else os.getuid()
+    assert inside("import os\nsaid = os.getresuid()") == str((user, user, user))
+
+
+@pytest.mark.parametrize("kind", ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"])
+def test_no_capability_is_left(inside, kind):
+    said = inside("said = open('/proc/self/status').read().replace('\\t', '')")
+    status = inside(
+        f"said = [l.split()[1] for l in open('/proc/self/status') if l.startswith('{kind}')][0]"
+    )
+    assert int(status, 16) == 0, said
+
+
+def test_no_new_privileges_and_a_filter_of_system_calls(inside):
+    said = inside(
+        "said = [l.split()[1] for l in open('/proc/self/status')"
+        " if l.startswith(('NoNewPrivs:', 'Seccomp:'))]"
+    )
+    assert said == "['1', '2']"
+
+
+@pytest.mark.parametrize("name", policy.LIMITS)
+def test_resource_limits_are_the_policys(inside, name):
+    said = inside(f"import resource\nsaid = resource.getrlimit(resource.{name})")
+    assert said == str((policy.LIMITS[name],) * 2)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [ROOT / "solutions", ROOT / "chapters", ROOT / ".git", ROOT / "tests", Path.home() / "."],
+)
+def test_what_is_not_a_learners_is_not_there(inside, path):
+    inside_python = any(path == Path(p) or path in Path(p).parents for p in sandbox.readable())
+    listing = inside(f"import os\nsaid = os.listdir({str(path)!r}) if os.path.isdir({str(path)!r})"
+                     " else 'absent'")  # fmt: skip
+    if inside_python:  # a folder above Python's own: nothing but the way there
+        assert len(listing.split(",")) == 1
+    else:
+        assert listing == "absent"
+
+
+def test_of_the_grader_only_five_modules_are_there(inside):
+    said = inside("import os\nsaid = sorted(os.listdir('/packages/autograder'))")
+    assert said == str(sorted(f"{module}.py" for module in policy.MODULES))
+
+
+@pytest.mark.parametrize("place", ["/", "/usr", "/packages/helpers", "/etc", sys.prefix])
+def test_nothing_outside_scratch_can_be_written(inside, place):
+    said = inside(f"{OUTCOME}\nsaid = outcome(lambda: open('{place}/note', 'w'))")
+    assert said in ("EROFS", "EACCES")
+
+
+@pytest.mark.parametrize("place", [policy.SCRATCH, *policy.ALSO_EMPTY])
+def test_scratch_places_are_empty_writable_and_small(inside, place):
+    size = policy.SCRATCH_BYTES if place == policy.SCRATCH else policy.MEGABYTE
+    fill = (
+        "import os\n"
+        f"def fill():\n    for i in range({size} // 2**20 + 1):\n"
+        f"        with open('{place}/%d' % i, 'wb') as f: f.write(bytes(2**20))\n"
+    )
+    assert inside(f"import os\nsaid = os.listdir('{place}')") == "[]"
+    assert inside(f"{OUTCOME}\n{fill}\nsaid = outcome(fill)") == "ENOSPC"
+
+
+def test_a_file_can_not_grow_beyond_its_limit(inside):
+    write = "import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n" + (
+        f"def write():\n    with open('big', 'wb') as f:\n"
+        f"        for _ in range({policy.LIMITS['RLIMIT_FSIZE'] // 2**20 + 1}):\n"
+        "            f.write(bytes(2**20)); f.flush()\n"
+    )
+    assert inside(f"{OUTCOME}\n{write}\nsaid = outcome(write)") == "EFBIG"
+
+
+def test_a_learner_sees_its_own_processes_only(inside):
+    said = inside("import os\nsaid = sorted(int(p) for p in os.listdir('/proc') if p.isdigit())")
+    assert said == "[1, 2]"
+
+
+def test_no_descriptor_is_open_but_three_that_lead_nowhere_and_the_stream(inside):
+    said = inside(
+        "import os\nsaid = [os.readlink(f'/proc/self/fd/{n}').split(':')[0] for n in range(64)"
+        " if os.path.lexists(f'/proc/self/fd/{n}')]"
+    )
+    assert said.startswith("['/dev/null', '/dev/null', '/dev/null', 'socket'")
+    assert said.count(",") == 3
+
+
+def test_the_host_has_no_name(inside):
+    assert inside("import os\nsaid = os.uname().nodename") == "jail"
+
+
+SYSCALLS = [name for names in policy.DENIED.values() for name in names]
+
+
+@pytest.mark.parametrize("name", SYSCALLS)
+def test_a_denied_system_call_is_refused(inside, name):
+    import pyseccomp
+
+    number = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name)
+    if number < 0:
+        pytest.skip(f"this architecture has no {name}")
+    said = inside(
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        f"said = libc.syscall({number}, 0, 0, 0, 0, 0), ctypes.get_errno()"
+    )
+    assert said == f"(-1, {errno.EPERM})"
+
+
+@pytest.mark.parametrize("flag", [0x10000000, 0x00020000, 0x20000000, 0x40000000])
+def test_clone_makes_no_namespace(inside, flag):
+    import pyseccomp
+
+    number = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, "clone")
+    said = inside(
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        f"said = libc.syscall({number}, {flag | 17}, 0, 0, 0, 0), ctypes.get_errno()"
+    )
+    assert said == f"(-1, {errno.EPERM})"
+
+
+def test_the_number_of_processes_is_limited_and_a_fork_bomb_ends_with_its_learner(parent):
+    learner = parent.start("recompilation")
+    bomb = (
+        "import os, time\nmade = 0\ntry:\n    while True:\n"
+        "        if os.fork() == 0: time.sleep(60)\n        made += 1\n"
+        "except OSError: pass\nraise ValueError(str(made))"
+    )
+    errors = learner.load([("cell", bomb)], time.monotonic() + 60)
+    made = int(errors["cell"].removeprefix("ValueError: "))
+    learner.close()
+    assert 10 < made <= policy.LIMITS["RLIMIT_NPROC"]
+    assert _processes_under(parent.process.pid) <= 3
+
+
+def test_what_a_learner_starts_ends_with_it(parent):
+    learner = parent.start("recompilation")
+    daemon = (
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+        "        time.sleep(600)\n    os._exit(0)\n"
+    )
+    assert learner.load([("cell", daemon)], time.monotonic() + 30) == {}
+    learner.close()
+    assert _processes_under(parent.process.pid) <= 3
+
+
+def test_the_next_learner_finds_nothing_of_the_last(parent):
+    first = parent.start("recompilation")
+    leave = "open('note', 'w').write('x')\nopen('/tmp/note', 'w').write('x')\nimport helpers\n"
+    leave += "helpers.left = 1\nimport numpy\nnumpy.left = 1"
+    assert first.load([("cell", leave)], time.monotonic() + 30) == {}
+    first.close()
+    second = parent.start("recompilation")
+    look = (
+        "import os, helpers, numpy\nassert not os.listdir('.') and not os.listdir('/tmp')\n"
+        "assert not hasattr(helpers, 'left') and not hasattr(numpy, 'left')"
+    )
+    assert second.load([("cell", look)], time.monotonic() + 30) == {}
+    second.close()
+
+
+def test_the_cpu_time_of_a_learner_that_hangs_is_known(parent):
+    learner = parent.start("recompilation")
+    with pytest.raises(sandbox.LearnerLate):
+        learner.load([("cell", "while True: pass")], time.monotonic() + 1.5)
+    used = learner.close().cpu_seconds
+    assert 0.3 < used < 3
+
+
+def test_a_missing_bubblewrap_is_a_sentence_that_says_what_to_do(monkeypatch):
+    sandbox.missing.cache_clear()
+    monkeypatch.setenv("PATH", "/nowhere")
+    try:
+        assert "apt install bubblewrap" in sandbox.missing()
+    finally:
+        sandbox.missing.cache_clear()
+
+
+def test_without_isolation_the_limits_still_hold(monkeypatch):
+    monkeypatch.setattr(sandbox, "missing", lambda: "as if it were missing")
+    with WarmParent() as warm:
+        assert not warm.isolated
+        learner = warm.start("recompilation")
+        code = "import resource\nraise ValueError(str(resource.getrlimit(resource.RLIMIT_FSIZE)))"
+        said = learner.load([("cell", code)], time.monotonic() + 30)["cell"]
+        learner.close()
+    assert str(policy.LIMITS["RLIMIT_FSIZE"]) in said
+
+
+def _processes_under(pid: int) -> int:
+    """How many processes descend from a process, itself included."""
+    found = [pid]
+    for each in found:
+        children = Path(f"/proc/{each}/task/{each}/children")
+        if children.exists():
+            found.extend(int(child) for child in children.read_text().split())
+    return len(found)
