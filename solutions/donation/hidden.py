@@ -1,0 +1,83 @@
+"""Chapter 06 · Donation: the cases that learners don't see.
+
+Each asks what a shallow answer gets wrong: another dtype, another start, other numbers. They reuse
+the public shapes wherever they can, so that a right answer compiles next to nothing for them.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from helpers.exercise import Case
+from helpers.exercises.donation import (
+    FrozenLayers,
+    NothingShared,
+    RingBuffer,
+    Snapshot,
+    TrainingStep,
+    cache,
+    descent,
+    integers,
+    network,
+    rows_for,
+    tuning,
+)
+
+
+class HiddenNothingShared(NothingShared):
+    """An embedding of another dtype, and another nest, tied elsewhere."""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        yield Case("a float16 embedding", network(rng, "float16"), [])
+        params = network(rng)
+        left, right = params["layers"]
+        nest = {"towers": {"left": left, "right": right}, "scales": [params["embed"], left["b"]]}
+        ties = [[["scales", 1], ["towers", "right", "b"]], [["scales", 0], ["towers", "left", "w"]]]
+        yield Case("another nest, tied elsewhere", nest, ties)
+
+
+class HiddenTrainingStep(TrainingStep):
+    """Other numbers, rates in another order, and a label that is infinite."""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        about = ["value", "donated", "batch", "once"]
+        yield Case("other numbers", *descent(rng), False, about=about)
+        yield Case("other float16 numbers", *descent(rng, "float16"), False, about=about)
+        spoiled = descent(rng, label=np.inf)
+        yield Case("an infinite label", *spoiled, False, about=["bad", "donated"])
+
+
+class HiddenSnapshot(Snapshot):
+    """Other numbers, and float16."""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        for narrow in ("bfloat16", "float16"):
+            step = np.array(rng.integers(50, 99), np.int32)
+            params = [integers(rng, 2, 4), integers(rng, 4)]
+            yield Case(f"with {narrow}", {"params": params, "ema": None, "step": step}, narrow)
+
+
+class HiddenRingBuffer(RingBuffer):
+    """A start far behind the first round, and as many rows as there are slots."""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        late = cache(rng, 16 * int(rng.integers(100, 999)) + 14)
+        yield Case("a late start, 5 rows at a time", *late, rows_for(rng, 4, 5), False)
+        full = cache(rng, int(rng.integers(3, 14)))
+        yield Case("16 rows at a time", *full, rows_for(rng, 2, 16), False)
+
+
+class HiddenFrozenLayers(FrozenLayers):
+    """Other models and batches."""
+
+    def cases(self, rng: np.random.Generator) -> Iterator[Case]:
+        yield Case("other models", *tuning(rng), False)
+
+
+HIDDEN = [
+    HiddenNothingShared,
+    HiddenTrainingStep,
+    HiddenSnapshot,
+    HiddenRingBuffer,
+    HiddenFrozenLayers,
+]
