@@ -1,11 +1,12 @@
 """Grades one submission: read → slice → run → judge. What a batch does with many is elsewhere."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 from autograder import diagnose
 from autograder.course import Chapter
+from autograder.oddities import odd
 from autograder.results import Graded, Submission
 from autograder.sandbox import WarmParent
 from autograder.session import Asking, Session
@@ -47,12 +48,8 @@ class Grader:
             if known:
                 diagnoses[key] = known
         session.close()
-        person = tuple(
-            f"{key} tampers with the check: {found.message}"
-            for key, found in assessments.items()
-            if found.verdict == "tampered"
-        )
         usage = session.cpu_seconds, session.peak_mb
+        person = tuple(_for_a_person(submission, assessments))
         return Graded(submission, assessments, diagnoses, seconds, *usage, person)
 
     def _diagnose(
@@ -63,3 +60,14 @@ class Grader:
             return None
         mine = [known for known in self.bank if known.exercise == assessment.id]
         return diagnosis.match(diagnosis.fingerprint(tried), mine)
+
+
+def _for_a_person(submission: Submission, assessments: Mapping[str, Assessment]) -> Iterator[str]:
+    """Why somebody should read the code: it tampered, or holds what no answer needs."""
+    for key, found in assessments.items():
+        if found.verdict == "tampered":
+            yield f"{key} tampers with the check: {found.message}"
+    named = [*submission.answers.items(), *(("a cell of its own", x) for x in submission.extra)]
+    for name, source in named:
+        if found_odd := odd(source):
+            yield f"{name} {', '.join(found_odd[:4])}: read it"

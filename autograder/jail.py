@@ -95,10 +95,15 @@ def empty_mounts() -> None:
     """Fresh, small file systems where a learner may write, and a /proc of its own processes."""
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", policy.SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, policy.SCRATCH_BYTES)
-    for place in policy.ALSO_EMPTY:
+    for place in filter(_is_empty, policy.ALSO_EMPTY):
         mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, policy.MEGABYTE)
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     os.chdir(policy.SCRATCH)
+
+
+def _is_empty(place: str) -> bool:
+    """Not so where Python itself lies in it, as in a clone below /tmp: then it stays read-only."""
+    return not os.listdir(place)
 
 
 def mount(

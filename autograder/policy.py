@@ -49,7 +49,10 @@ SCRATCH, SCRATCH_BYTES = "/box", 64 * MEGABYTE
 """Where a learner may write: an empty file system in memory that goes with the process."""
 
 ALSO_EMPTY = ("/tmp", "/dev/shm")
-"""Writable places of every Linux; each learner gets an empty one of a megabyte."""
+"""Writable places of every Linux; each learner gets an empty one of a megabyte.
+
+One in which Python itself lies is read-only instead.
+"""
 
 NAMESPACES = ("user", "mount", "pid", "ipc", "network", "uts")
 """What each learner has of its own."""

@@ -9,6 +9,7 @@ a socket of its own; the parent's control socket never reaches it.
 import functools
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -34,7 +35,11 @@ START_SECONDS = 120.0
 
 
 class LearnerGone(Exception):
-    """The learner's process ended, or said something that is no frame, before it answered."""
+    """The learner's process ended before it answered."""
+
+
+class LearnerForged(LearnerGone):
+    """What came back is no answer of the harness: learner's code wrote into its channel."""
 
 
 class LearnerLate(Exception):
@@ -47,6 +52,20 @@ class Usage:
 
     cpu_seconds: float
     peak_mb: float
+
+
+@dataclass(frozen=True)
+class Look:
+    """What can be seen of a learner from outside its process, at one moment.
+
+    processes: how many there are, those around the learner included. code_kb: machine code in
+    their memory; each program that XLA makes adds at least one page, until it is dropped.
+    cpu_seconds: what they have used so far. 0 where the system does not tell.
+    """
+
+    processes: int
+    code_kb: int
+    cpu_seconds: float
 
 
 class WarmParent:
@@ -93,6 +112,11 @@ class WarmParent:
         except (LearnerGone, LearnerLate) as error:
             raise RuntimeError(f"a learner's process could not be jailed: {error}") from None
         return learner
+
+    def look(self) -> Look:
+        """What there is of the learner now; none of its code has a say in it."""
+        self.control.send(b'{"look": true}')
+        return Look(**self._hear())
 
     def finish(self) -> Usage:
         """Kills the learner with all its children, waits until they are gone, empties scratch."""
@@ -150,8 +174,8 @@ class Learner:
         reply = self._ask({"do": "load", "cells": [list(cell) for cell in cells]}, deadline)
         errors = reply.get("errors")
         if not isinstance(errors, dict):
-            raise LearnerGone("no list of errors")
-        return {str(name)[:200]: str(text)[:300] for name, text in errors.items()}
+            raise LearnerForged("no list of errors")
+        return {_line(name): _line(text) for name, text in errors.items()}
 
     def observe(self, exercise: str, inputs: Sequence[Any], deadline: float) -> Observation:
         """One call of the probe. Raises LearnerGone or LearnerLate."""
@@ -159,10 +183,14 @@ class Learner:
         reply = self._ask(question, deadline)
         values, fault, message = reply.get("values"), reply.get("fault"), reply.get("message")
         if not isinstance(values, dict) or not isinstance(message, str):
-            raise LearnerGone("no observation")
+            raise LearnerForged("no observation")
         if fault not in ("", "unanswered", "error", "tampered"):
-            raise LearnerGone("no fault of ours")
-        return Observation(values, fault, message[:300])
+            raise LearnerForged("no fault of ours")
+        return Observation(values, fault, _line(message))
+
+    def look(self) -> Look:
+        """What the warm parent sees of it from outside."""
+        return self.parent.look()
 
     def close(self) -> Usage:
         """Ends the process with all its children."""
@@ -170,21 +198,27 @@ class Learner:
         return self.parent.finish()
 
     def _ask(self, question: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+        turn = secrets.token_hex(8)  # a frame that was written before the question can't know it
         try:
             self.stream.settimeout(max(deadline - time.monotonic(), 0.01))
-            self.stream.sendall(wire.encode(question))
+            self.stream.sendall(wire.encode({**question, "turn": turn}))
         except TimeoutError:
             raise LearnerLate from None
         except OSError as error:
             raise LearnerGone(str(error)) from None
-        return self._receive(deadline)
+        reply = self._receive(deadline)
+        if reply.get("turn") != turn:
+            raise LearnerForged("a frame that answers no question")
+        return reply
 
     def _receive(self, deadline: float) -> dict[str, Any]:
         try:
             return wire.decode(lambda n: self._read(n, deadline))
         except TimeoutError:
             raise LearnerLate from None
-        except (OSError, wire.WireError) as error:
+        except wire.WireError as error:
+            raise LearnerForged(str(error)) from None
+        except OSError as error:
             raise LearnerGone(str(error)) from None
 
     def _read(self, n: int, deadline: float) -> bytes:
@@ -248,7 +282,7 @@ def bubblewrap() -> list[str]:
         command += ["--perms", "0755", "--dir", folder]  # bwrap's own are for their owner only
     for inside, outside in binds.items():
         command += ["--ro-bind", outside, inside]
-    command += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/"]
+    command += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/"]
     return [*command, "--chdir", policy.SCRATCH, "--"]
 
 
@@ -266,6 +300,12 @@ def environment(isolated: bool, scratch: str) -> dict[str, str]:
     home = policy.SCRATCH if isolated else scratch
     packages = "/packages" if isolated else str(PACKAGES)
     return {**policy.ENVIRONMENT, "HOME": home, "TMPDIR": home, "PYTHONPATH": packages}
+
+
+def _line(text: Any) -> str:
+    """What a learner's process says, as one printable line."""
+    shown = "".join(c if c.isprintable() else " " for c in str(text)[:600])
+    return " ".join(shown.split())[:300]
 
 
 def _portable(value: Any) -> Any:

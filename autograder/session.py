@@ -60,16 +60,16 @@ class Session:
         self.loaded.clear()
 
     def _interview(self, key: str, cells: Cells) -> tuple[list[Tried], bool]:
+        used = self.learner is not None
         self.learner = self.learner or self.parent.start(self.asking.chapter.name)
         fresh = [cell for cell in cells[:-1] if cell[1] not in self.loaded]
-        seconds = self.asking.chapter.exercises[key].seconds
-        asked = self.asking.cases[key]
-        tried, name_missing = judge.interview(
-            self.learner, key, [*fresh, cells[-1]], asked, seconds
-        )
+        exercise, asked = self.asking.chapter.exercises[key], self.asking.cases[key]
+        tried, name_missing = judge.interview(self.learner, exercise, [*fresh, cells[-1]], asked)
         self.loaded.update(source for _, source in cells)
         if judge.spoiled(tried):
             self.close()
+            if used:  # by other answers, which may have left what broke it
+                return self._interview(key, cells)
         return tried, name_missing
 
     def _slice(self, key: str) -> Cells:

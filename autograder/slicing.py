@@ -108,10 +108,15 @@ def needed(answer: str, own: Sequence[str], given: Sequence[str]) -> list[str]:
 
 
 def definers(name: str, among: Sequence[Statement]) -> list[Statement]:
-    """The last statement that binds the name, and those behind it that change what it holds."""
+    """The last statement that binds the name, and those behind it that change what it holds.
+
+    What is done to a module is no part of it: one answer's patch would be every other's.
+    """
     last = max((i for i, each in enumerate(among) if name in each.binds), default=None)
     if last is None:
         return []
+    if among[last].source.startswith("import "):
+        return [among[last]]
     return [among[last], *(each for each in among[last + 1 :] if name in each.changes)]
 
 

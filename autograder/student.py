@@ -21,12 +21,13 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+import jax._src.monitoring
 import jax.flatten_util
-import jax.monitoring  # noqa: F401  imported before the first fork, for every learner
+import jax.monitoring
 
 import helpers
 from autograder import jail, wire
-from helpers.exercise import Case, Observation, is_stub, observe, one_line
+from helpers.exercise import Case, Exercise, Observation, is_stub, observe, one_line
 from helpers.exercises import exercises_of
 
 NOT_PRELOADED = ("helpers.plotting",)
@@ -35,8 +36,17 @@ NOT_PRELOADED = ("helpers.plotting",)
 GRACE_SECONDS = 0.5
 """How long a learner whose judge has hung up may take to end by itself."""
 
-WATCHED = ("builtins", "numpy", "jax", "jax.numpy", "jax.lax", "jax.monitoring", "json", "struct")
+OURS = ("helpers", "autograder")
+WATCHED = (
+    "builtins", "numpy", "warnings", "json", "json.encoder", "json.decoder", "struct", "socket",
+    "jax", "jax.numpy", "jax.lax", "jax.monitoring", "jax.stages", "jax._src.monitoring",
+    "jax._src.array", "jax._src.basearray", "jax._src.core", "jax._src.api", "jax._src.pjit",
+    "jax._src.compiler", "jax._src.dispatch", "jax._src.interpreters.pxla",
+)  # fmt: skip
 """Modules whose functions and classes an honest answer has no reason to replace."""
+
+MISSING = object()
+"""What stands for a thing that is no longer there; None may be somebody's value."""
 
 
 # --- the warm parent -----------------------------------------------------------------------------
@@ -69,9 +79,30 @@ def main(control_fd: int, isolated: bool) -> None:
                 os._exit(1)
         os.close(fds[0])
         _tell(control, started=True)
-        if not control.recv(1 << 16):
+        while asked := control.recv(1 << 16):
+            if "look" not in json.loads(asked):
+                break
+            _tell(control, **look(os.getpid()))
+        else:
             return
         _tell(control, **end_all(child))
+
+
+def look(pid: int) -> dict[str, float]:
+    """How many processes descend from a process, their machine code and what they have used."""
+    found = _descendants(pid)
+    code_kb = sum(_code_kb(each) for each in found)
+    cpu_seconds = sum(_cpu_seconds(each) for each in found)
+    return {"processes": len(found), "code_kb": code_kb, "cpu_seconds": cpu_seconds}
+
+
+def _code_kb(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            lines = [line.split() for line in status if line.startswith(("VmExe:", "VmLib:"))]
+    except OSError:
+        return 0
+    return sum(int(line[1]) for line in lines)
 
 
 def end_all(child: int) -> dict[str, float]:
@@ -116,14 +147,13 @@ def _children(pid: int) -> list[int]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """What a process has used that still runs or waits to be reaped."""
+    """What a process has used that still runs or waits to be reaped, and what it has reaped."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    user, system = int(fields[11]), int(fields[12])
-    return (user + system) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _tell(control: socket.socket, **message: Any) -> None:
@@ -151,20 +181,22 @@ def serve(stream: socket.socket, chapter: str, tampering: "Tampering") -> None:
     notebook = types.ModuleType("__main__")
     notebook.__dict__["display"] = lambda *things: None
     sys.modules["__main__"] = notebook
-    incoming = stream.makefile("rb")
+    incoming, send = stream.makefile("rb"), stream.sendall
+    decode, run, ask, found = wire.decode, run_cells, observe, tampering.found
+    reply_of, framed, exactly = _reply, _framed, _exactly  # ours, whatever becomes of the names
     while True:
         try:
-            question = wire.decode(lambda n: _exactly(incoming, n))
+            question = decode(lambda n: exactly(incoming, n))
         except EOFError:
             return
         if question["do"] == "load":
-            reply: dict[str, Any] = {"errors": dict(run_cells(question["cells"], vars(notebook)))}
+            reply: dict[str, Any] = {"errors": dict(run(question["cells"], vars(notebook)))}
         else:
             exercise = exercises[question["exercise"]]
             case = Case("", *question["inputs"])
-            seen = observe(exercise, vars(notebook), case)
-            reply = _reply(seen, tampering.found())
-        stream.sendall(_framed(reply))
+            seen = ask(exercise, vars(notebook), case)
+            reply = reply_of(seen, found(exercise))
+        send(framed(reply, question["turn"]))
 
 
 def run_cells(cells: Any, namespace: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -184,11 +216,12 @@ def _reply(seen: Observation, tampered: str) -> dict[str, Any]:
     return {"values": dict(seen.values), "fault": seen.fault, "message": seen.message}
 
 
-def _framed(reply: dict[str, Any]) -> bytes:
+def _framed(reply: dict[str, Any], turn: str) -> bytes:
     try:
-        return wire.encode(reply)
+        return wire.encode({**reply, "turn": turn})
     except (wire.WireError, ValueError) as error:
-        return wire.encode({"values": {}, "fault": "error", "message": str(error)[:300]})
+        text = str(error)[:300]
+        return wire.encode({"values": {}, "fault": "error", "message": text, "turn": turn})
 
 
 def _exactly(stream: io.BufferedReader, n: int) -> bytes:
@@ -202,44 +235,73 @@ def _exactly(stream: io.BufferedReader, n: int) -> bytes:
 
 
 class Tampering:
-    """Remembers the functions and classes that observations rest on; tells which were replaced.
+    """Remembers what observations rest on; tells what was replaced.
 
-    Additions are no tampering, and neither are changed settings. Code that takes this class apart
-    is not seen by it: DESIGN says what an observation cannot prove.
+    Of our modules everything; of others the functions, classes and modules in them, and the insides
+    of their own classes. Additions are no tampering, and neither are changed settings. Code that
+    takes this class apart is not seen by it: DESIGN says what an observation cannot prove.
     """
 
     def __init__(self) -> None:
-        ours = [name for name in sys.modules if name.split(".")[0] in ("helpers", "autograder")]
-        self.modules = [importlib.import_module(name) for name in (*WATCHED, *ours)]
+        self.ours = {name for name in sys.modules if name.split(".")[0] in OURS}
+        self.modules = {name: importlib.import_module(name) for name in {*WATCHED, *self.ours}}
         self.before = dict(self._now())
+        self.classes = {cls: set(vars(cls)) for cls in self.before.values() if _has_insides(cls)}
 
-    def found(self) -> str:
+    def found(self, exercise: Exercise) -> str:
         """The first replaced thing as a sentence; "" if there is none."""
+        if sys.gettrace() or sys.getprofile():
+            return "a tracing function was set"
+        if vars(exercise):
+            return f"{next(iter(vars(exercise)))} of the exercise was replaced"
+        packers = (getattr(json, name) for name in ("_default_encoder", "_default_decoder"))
+        if any({"encode", "decode"} & vars(packer).keys() for packer in packers):
+            return "what json packs with was replaced"
+        for cls, keys in self.classes.items():
+            for key in set(vars(cls)) - keys:
+                if any(key in vars(base) for base in cls.__mro__[1:]):
+                    return f"{cls.__name__}.{key} was replaced"
+        for name, module in self.modules.items():
+            if sys.modules.get(name) is not module:
+                return f"the module {name} was replaced"
         now = dict(self._now())
-        for name, thing in self.before.items():
-            if now.get(name) is not thing:
-                return f"{name} was replaced"
+        for key, thing in self.before.items():
+            if now.get(key, MISSING) is not thing:
+                return f"{'.'.join(key)} was replaced"
         return ""
 
-    def _now(self) -> Iterator[tuple[str, Any]]:
-        for module in self.modules:
+    def _now(self) -> Iterator[tuple[tuple[str, ...], Any]]:
+        for module_name, module in self.modules.items():
+            ours = module_name in self.ours
             for name, thing in list(vars(module).items()):
-                if callable(thing):
-                    yield f"{module.__name__}.{name}", thing
-                if getattr(thing, "__module__", None) == module.__name__:
-                    yield from _insides(f"{module.__name__}.{name}", thing)
+                if callable(thing) or isinstance(thing, types.ModuleType) or _counts(ours, name):
+                    yield (module_name, name), thing
+                if getattr(thing, "__module__", None) == module_name or _has_insides(thing):
+                    yield from _insides((module_name, name), thing)
+        yield ("the", "listeners"), jax._src.monitoring._event_duration_secs_listeners
 
 
-def _insides(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
-    """The code of a function; the methods of a class, and their code."""
+def _has_insides(thing: Any) -> bool:
+    """Whether it is a class that is watched wherever it is met."""
+    return isinstance(thing, type) and thing.__module__.split(".")[0] in (*OURS, "jax", "jaxlib")
+
+
+def _counts(ours: bool, name: str) -> bool:
+    return ours and not name.startswith("__")
+
+
+def _insides(name: tuple[str, ...], thing: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The code and defaults of a function; what a class holds, and these of its methods."""
     if isinstance(thing, types.FunctionType):
-        yield f"the code of {name}", thing.__code__
+        yield (*name, "__code__"), thing.__code__
+        yield (*name, "__defaults__"), thing.__defaults__
     elif isinstance(thing, type):
         for key, item in list(vars(thing).items()):
-            if callable(item) or isinstance(item, property):
-                yield f"{name}.{key}", item
+            if callable(item) or not key.startswith("_"):
+                yield (*name, key), item
             if isinstance(item, types.FunctionType):
-                yield f"the code of {name}.{key}", item.__code__
+                yield (*name, key, "__code__"), item.__code__
+                yield (*name, key, "__defaults__"), item.__defaults__
 
 
 if __name__ == "__main__":

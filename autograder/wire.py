@@ -2,7 +2,8 @@
 
 A frame is a big-endian u32, that many bytes of JSON, then the raw bytes of the arrays that the JSON
 announces. No pickle, no names to look up, no object arrays. The reader allocates what has arrived,
-never what was announced, and refuses whatever is larger than its limits.
+never what was announced, and refuses whatever is larger than its limits. What it returns is no
+larger than what arrived: no array stands in two places, and no integer has more than 64 bits.
 
 In the JSON a list is ["list", …], a dict ["dict", {…}], an array ["array", i]; the rest is itself.
 """
@@ -24,6 +25,7 @@ MAX_HEADER = 1 << 18
 MAX_ARRAYS = 256
 MAX_BYTES = 1 << 26
 MAX_DEPTH = 8
+MAX_INTEGER = 1 << 64
 
 
 class WireError(ValueError):
@@ -63,7 +65,7 @@ def decode(read: Callable[[int], bytes]) -> dict[str, Any]:
     if len(shapes) > MAX_ARRAYS or sum(size for _, _, size in shapes) > MAX_BYTES:
         raise WireError("the arrays are too large")
     arrays = [np.frombuffer(read(size), dtype).reshape(shape) for dtype, shape, size in shapes]
-    message = _unflatten(tree, arrays, MAX_DEPTH)
+    message = _unflatten(tree, dict(enumerate(arrays)), MAX_DEPTH)
     if not isinstance(message, dict):
         raise WireError("the message is not a dict")
     return message
@@ -77,26 +79,34 @@ def _flatten(value: Any, arrays: list[np.ndarray]) -> Any:
         return ["dict", {str(key): _flatten(item, arrays) for key, item in value.items()}]
     if isinstance(value, list | tuple):
         return ["list", *(_flatten(item, arrays) for item in value)]
+    if isinstance(value, int) and abs(value) >= MAX_INTEGER:
+        raise WireError(f"an integer of {value.bit_length()} bits")
     return value
 
 
-def _unflatten(tree: Any, arrays: list[np.ndarray], depth: int) -> Any:
-    if tree is None or isinstance(tree, bool | int | float | str):
+def _unflatten(tree: Any, arrays: dict[int, np.ndarray], depth: int) -> Any:
+    """The message of a tree. Takes each array out when it is met: a second time it is not there."""
+    if tree is None or isinstance(tree, float):
         return tree
+    if isinstance(tree, int) and abs(tree) < MAX_INTEGER:
+        return tree
+    if isinstance(tree, str):
+        return _text(tree)
     if depth and isinstance(tree, list) and tree:
         kind, *rest = tree
         if kind == "list":
             return [_unflatten(item, arrays, depth - 1) for item in rest]
         if kind == "dict" and len(rest) == 1 and isinstance(rest[0], dict):
-            return {key: _unflatten(item, arrays, depth - 1) for key, item in rest[0].items()}
-        if (
-            kind == "array"
-            and len(rest) == 1
-            and type(rest[0]) is int
-            and 0 <= rest[0] < len(arrays)
-        ):
-            return arrays[rest[0]]
+            items = rest[0].items()
+            return {_text(key): _unflatten(item, arrays, depth - 1) for key, item in items}
+        if kind == "array" and len(rest) == 1 and type(rest[0]) is int and rest[0] in arrays:
+            return arrays.pop(rest[0])
     raise WireError("the message is not as agreed")
+
+
+def _text(text: str) -> str:
+    """The text without lone surrogates, which no file could be written with."""
+    return text.encode("utf-8", errors="replace").decode()
 
 
 def _checked(dtype: Any, shape: Any) -> tuple[np.dtype, tuple[int, ...], int]:
@@ -108,6 +118,8 @@ def _checked(dtype: Any, shape: Any) -> tuple[np.dtype, tuple[int, ...], int]:
     if any(type(n) is not int or not 0 <= n <= MAX_BYTES for n in shape):
         raise WireError(f"shape {str(shape)[:60]}")
     kind = np.dtype(dtype)
+    if math.prod(n or 1 for n in shape) * kind.itemsize > MAX_BYTES:  # NumPy asks, even if empty
+        raise WireError(f"shape {str(shape)[:60]}")
     return kind, tuple(shape), math.prod(shape) * kind.itemsize
 
 

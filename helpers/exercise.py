@@ -83,6 +83,7 @@ class Exercise:
         points: earned in full when every property holds.
         difficulty, importance: 1 to 3. minutes: for a learner who has read the section.
         seconds: wall-clock deadline of the whole exercise in the grader, loading included.
+        quiet_seconds: CPU time that a case takes at most in which nothing is compiled (`counted`).
     """
 
     id: str
@@ -94,6 +95,7 @@ class Exercise:
     importance: int = 2
     minutes: int = 10
     seconds: float = 30.0
+    quiet_seconds: float = 0.15
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,6 +112,14 @@ class Exercise:
         Returns plain values by name: arrays, numbers, strings, exact counts, or nests of these.
         """
         raise NotImplementedError(f"{type(self).__name__}.probe")
+
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        """How many compilations the probe counted in a case; None for a case without a count.
+
+        For probes that count whatever is compiled. The grader compares it with what it sees from
+        outside: machine code that nobody compiled is a count that somebody forged.
+        """
+        return None
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         """NumPy float64 on the judge's side, never where a learner's code runs: yields rows."""

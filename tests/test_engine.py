@@ -75,7 +75,7 @@ CRASHES = {
     "a null pointer": "import ctypes\nctypes.string_at(0)",
     "closing every descriptor": "import os\nos.closerange(0, 256)",
     "killing itself": "import os\nos.kill(os.getpid(), 9)",
-    "bytes that are no frame": "import os\nos.write(3, b'x' * 64)\nos._exit(0)",
+    "half a frame": "import os\nos.write(3, b'xx')\nos._exit(0)",
 }
 
 
@@ -121,7 +121,7 @@ HANGS = {
 @pytest.mark.parametrize("source", HANGS.values(), ids=HANGS.keys())
 def test_a_hung_answer_costs_only_its_own_exercise(impatient, source):
     graded = grade(impatient, source)
-    assert graded.assessments[FIRST].verdict in ("timeout", "crash")
+    assert graded.assessments[FIRST].verdict in ("timeout", "crash", "tampered")
     assert_only_the_first_suffers(graded, graded.assessments[FIRST].verdict)
 
 
@@ -193,6 +193,8 @@ TAMPERINGS = {
     "observe": "import helpers.exercise as e\ne.observe = None\n",
     "the probe": "import helpers.exercises.recompilation as r\n"
     "for c in r.EXERCISES: c.probe = lambda self, *a: {}\n",
+    "bytes that are no frame": "import os\nos.write(3, b'x' * 64)\n",
+    "the harness": "import autograder.student as s\ns._framed = lambda reply: b''\n",
 }
 
 
@@ -206,13 +208,6 @@ def test_a_submission_that_patches_the_checks_earns_nothing_there_and_is_flagged
     assert {graded.assessments[key].verdict for key in OTHERS} <= {"full", "tampered"}
 
 
-def test_a_submission_that_silences_the_harness_gets_no_answer_out(impatient):
-    silence = "import autograder.student as s\ns._framed = lambda reply: b''\n"
-    graded = grade(impatient, silence + RIGHT[FIRST])
-    assert graded.assessments[FIRST].verdict in ("timeout", "tampered")
-    assert graded.assessments[FIRST].points == 0
-
-
 def test_errors_in_hidden_cases_say_their_kind_and_no_text(grader):
     tell = "def {name}(*args, **kwargs):\n    raise ValueError(str(args))"
     name = CHAPTER.exercises[FIRST].names[0]
@@ -223,6 +218,12 @@ def test_errors_in_hidden_cases_say_their_kind_and_no_text(grader):
     public = [f for f in graded.assessments[FIRST].findings if not f.hidden and not f.passed]
     hidden = [f for f in graded.assessments[FIRST].findings if f.hidden]
     assert public and all(f.seen == "ValueError" for f in hidden)
+
+
+def test_what_an_answer_breaks_for_those_after_it_is_mended_by_a_new_process(grader):
+    first = "import threading\nthreading.Timer(0.5, lambda: __import__('os')._exit(0)).start()\n"
+    graded = grade(grader, first + RIGHT[FIRST])
+    assert [graded.assessments[key].verdict for key in OTHERS] == ["full"] * len(OTHERS)
 
 
 def test_a_slice_that_misses_a_name_is_mended_by_running_the_whole_chapter(grader):

@@ -173,7 +173,8 @@ def test_what_needs_a_person_is_named_and_ends_in_code_1(ran: Ran) -> None:
     assert "The file is empty." in table
     assert "“essay.docx” is no notebook" in table
     assert "None of the notebook's cells belongs to a chapter of this course." in table
-    assert [name for name in ran.marks if f"\n{name} " in table] == ["fay", "gus", "hal"]
+    # dan's code calls os._exit, which is odd enough to be read
+    assert [name for name in ran.marks if f"\n{name} " in table] == ["dan", "fay", "gus", "hal"]
 
 
 def test_the_older_of_two_notebooks_is_named(ran: Ran) -> None:

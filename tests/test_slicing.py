@@ -53,6 +53,11 @@ def test_changes_behind_a_definition_come_with_it():
     assert needed("f = lambda: table", [], given_cells) == ["table = {}", "table['a'] = 1"]
 
 
+def test_what_one_answer_does_to_a_module_is_not_in_anothers_slice():
+    patch = "import jax\njax.jit = None\ndef g(x): return x"
+    assert needed("def f(x): return jax.jit(x)", [patch], [SETUP]) == ["import jax"]
+
+
 def test_the_last_definition_counts():
     assert needed("f = lambda: n", [], ["n = 1", "n = 2"]) == ["n = 2"]
 

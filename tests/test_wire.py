@@ -15,7 +15,7 @@ from autograder import wire
 
 dtypes = st.sampled_from(sorted(wire.DTYPES)).map(np.dtype)
 arrays = dtypes.flatmap(lambda d: hnp.arrays(d, hnp.array_shapes(min_dims=0, min_side=0)))
-scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text()
+scalars = st.none() | st.booleans() | st.integers(1 - 2**64, 2**64 - 1) | st.floats() | st.text()
 plain = st.recursive(
     scalars | arrays,
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -88,6 +88,15 @@ HOSTILE = {
     "a negative size": array_frame("<f4", [-1]),
     "sizes that multiply to a terabyte": array_frame("<f8", [1 << 20, 1 << 20]),
     "zero rows of endless columns": array_frame("<f8", [0, 1 << 62]),
+    "no row of more columns than NumPy counts": array_frame("<c16", [*[1 << 26] * 7, 0]),
+    "one array in two places": frame(
+        {
+            "tree": ["dict", {"x": ["array", 0], "y": ["array", 0]}],
+            "arrays": [{"dtype": "|u1", "shape": [4]}],
+        },
+        b"four",
+    ),
+    "an integer of more than 64 bits": frame({"tree": ["dict", {"x": 1 << 64}], "arrays": []}),
     "a float as a size": array_frame("<f4", [1.0], b"x" * 4),
     "true as a size": array_frame("<f4", [True], b"x" * 4),
     "an array that was never sent": frame({"tree": ["dict", {"x": ["array", 3]}], "arrays": []}),
@@ -107,3 +116,14 @@ def test_hostile_frames_are_refused(data):
 def test_a_result_too_large_for_the_wire_is_refused_where_it_is_made():
     with pytest.raises(wire.WireError, match="too large"):
         wire.encode({"x": np.zeros(wire.MAX_BYTES // 8 + 1)})
+
+
+def test_an_integer_too_large_for_the_wire_is_refused_where_it_is_made():
+    with pytest.raises(wire.WireError, match="bits"):
+        wire.encode({"x": 10**400})
+
+
+def test_a_text_that_no_file_can_hold_is_mended():
+    assert wire.decode(exactly(frame({"tree": ["dict", {"x": "a\ud800"}], "arrays": []}))) == {
+        "x": "a?"
+    }

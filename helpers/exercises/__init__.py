@@ -4,7 +4,13 @@ import importlib
 
 from helpers.exercise import Exercise
 
-CHAPTERS: dict[int, str] = {0: "start_here", 1: "recompilation", 6: "donation"}
+CHAPTERS: dict[int, str] = {
+    0: "start_here",
+    1: "recompilation",
+    3: "derivatives",
+    4: "per_example",
+    6: "donation",
+}
 """Number → name. The module here, the folder in solutions/ and the notebook follow from it."""
 
 

@@ -1,0 +1,16 @@
+# tries: announces an array of a terabyte
+# exercise: 1.4
+# verdict: tampered
+# flagged: yes
+
+import json, os, struct
+
+
+def frame(header, body=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack(">I", len(text)) + text + body
+
+
+def train(w, b, x, y, rates):
+    os.write(3, frame({"tree": ["dict", {}], "arrays": [{"dtype": "<f8", "shape": [1 << 20, 1 << 20]}]}))
+    return w, b
