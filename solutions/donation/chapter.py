@@ -1082,7 +1082,7 @@ if looks_in and jax.__version__ == "0.11.2":
 
 # %% tags=["figure"]
 fig, ax = figure(
-    "Views block a donation, copies never do"
+    "Views block a donation, jnp.copy never does"
     if looks_in
     else "Where NumPy can't look in, nothing blocks a donation",
     "what was done to x before the step, and its result",
