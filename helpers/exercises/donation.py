@@ -47,7 +47,7 @@ def owned(tree: Tree) -> Tree:
 
 
 def copies(tree: Tree) -> Tree:
-    """Each array as NumPy, copied: a view would keep a donation back."""
+    """Each array as NumPy, copied: a view would keep a donation back. For NumPy's own dtypes."""
     import jax
 
     return jax.tree.map(lambda x: np.array(x, copy=True), tree)
@@ -174,9 +174,9 @@ class NothingShared(Exercise):
     minutes = 15
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield Case("an embedding and two layers", network(rng), [])
-        ties = [[["layers", 1, "w"], ["embed"]]]
-        yield Case("the last layer is tied to the embedding", network(rng), ties)
+        yield Case("a float16 embedding and two layers", network(rng), [])
+        ties = [[["layers", 1, "w"], ["layers", 0, "w"]]]
+        yield Case("the two layers share their weights", network(rng), ties)
 
     def probe(
         self, fresh_state: Callable[..., Any], params: Tree, ties: Sequence[Sequence[Path]]
@@ -231,14 +231,14 @@ class NothingShared(Exercise):
         yield expect.equal("caller", seen["caller's gone"], 0, unit=unit)
 
 
-def network(rng: np.random.Generator, embed: str = "float32") -> dict[str, Any]:
-    """Params for exercise 6.1: "embed" (4, 3) of a dtype, two layers w (4, 3) and b (3,)."""
+def network(rng: np.random.Generator) -> dict[str, Any]:
+    """Params for exercise 6.1: "embed" (4, 3) float16, two layers w (4, 3), b (3,) float32."""
 
-    def numbers(*shape: int, dtype: str = "float32") -> Array:
-        return rng.standard_normal(shape).astype(dtype)
+    def numbers(*shape: int) -> Array:
+        return rng.standard_normal(shape).astype(np.float32)
 
     layers = [{"w": numbers(4, 3), "b": numbers(3)} for _ in range(2)]
-    return {"embed": numbers(4, 3, dtype=embed), "layers": layers}
+    return {"embed": numbers(4, 3).astype(np.float16), "layers": layers}
 
 
 def tie(tree: Tree, ties: Sequence[Sequence[Path]]) -> None:
@@ -292,9 +292,9 @@ class TrainingStep(Exercise):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         about = ["value", "donated", "batch", "once"]
-        yield Case("four steps, each at its own rate", *descent(rng), True, about=about)
-        half = descent(rng, "float16")
-        yield Case("a float16 state, float32 batches", *half, False, about=about)
+        yield Case(
+            "four steps, each at its own rate; b is float16", *descent(rng), True, about=about
+        )
         spoiled = descent(rng, label=np.nan)
         yield Case("a NaN among the labels of batch 2", *spoiled, False, about=["bad", "donated"])
 
@@ -338,21 +338,20 @@ class TrainingStep(Exercise):
         w, b, x, ys, rates, fresh = case
         yield from not_refused(case.about or (), seen["refused"])
         yield from all_reused("donated", seen["fates"])
-        types = [f"{w.dtype}()", f"{w.dtype}{w.shape}"]
+        types = [f"{b.dtype}()", f"{w.dtype}{w.shape}"]
         hint = "A result of another dtype can't lie in the old buffer: cast it to the leaf's own."
         yield of_types("donated", seen["types"], [*types, "int32()", *types], hint)
         losses, want = momentum_descent(w, b, x, ys, rates)
-        tol = 5e-3 if w.dtype == np.float32 else 5e-2
         key = "value" if np.all(np.isfinite(ys)) else "bad"
         names = ("b of the params", "w of the params", "step", "b of the trace", "w of the trace")
         for name, got, exact in zip(names, seen["state"], want, strict=True):
             hint = f"That is {name} after {len(rates)} steps."
-            yield expect.close(key, got, exact, rtol=tol, atol=tol, hint=hint)
+            yield expect.close(key, got, exact, rtol=2e-2, atol=2e-2, hint=hint)
         if key == "bad":
             return
         for number, (loss, exact) in enumerate(zip(seen["losses"], losses, strict=True), 1):
             hint = f"That is the loss of step {number}, before it moves the params."
-            yield expect.close("value", loss, exact, rtol=tol, atol=tol, hint=hint)
+            yield expect.close("value", loss, exact, rtol=2e-2, atol=2e-2, hint=hint)
         yield expect.equal("batch", seen["batches gone"], 0, unit="of the batches' arrays deleted")
         hint = "JAX warns of each program that can't use a donation."
         unit = "warnings of donated buffers that were not usable"
@@ -360,22 +359,20 @@ class TrainingStep(Exercise):
         yield from compiled_once("once", seen["compilations"], fresh)
 
 
-def descent(
-    rng: np.random.Generator, dtype: str = "float32", label: float = 0.0
-) -> tuple[Any, ...]:
+def descent(rng: np.random.Generator, label: float = 0.0) -> tuple[Any, ...]:
     """Inputs of exercise 6.2, for four steps.
 
-    w (5,) and b () of the dtype, x (5, 5) and ys (4, 5) float32, and the rates. A label other than
+    w (5,) float32, b () float16, x (5, 5) and ys (4, 5) float32, and the rates. A label other than
     0 replaces one in the second batch.
     """
-    w = rng.uniform(-1.0, 1.0, 5).astype(dtype)
-    b = np.array(rng.uniform(0.5, 1.0), dtype)
-    x = rng.uniform(0.1, 1.0, (5, 5)).astype(np.float32) * rng.choice([-1, 1], (5, 5))
+    w = rng.uniform(-1.0, 1.0, 5).astype(np.float32)
+    b = np.array(rng.uniform(0.5, 1.0), np.float16)
+    x = (rng.uniform(0.1, 1.0, (5, 5)) * rng.choice([-1, 1], (5, 5))).astype(np.float32)
     ys = rng.uniform(2.0, 4.0, (4, 5)).astype(np.float32)
     if label:
         ys[1, 2] = label
     rates = [float(rate) for rate in rng.permutation([0.02, 0.05, 0.08, 0.11])]
-    return w, b, x.astype(np.float32), ys, rates
+    return w, b, x, ys, rates
 
 
 def momentum_descent(
@@ -488,15 +485,22 @@ def integers(rng: np.random.Generator, *shape: int) -> Array:
 
 
 def read(tree: Tree) -> list[Any]:
-    """Each leaf as a copy in NumPy's own dtypes, or that it is gone."""
+    """Each leaf as a copy in NumPy's own dtypes, or that it is gone.
+
+    NumPy has no bfloat16. It asks JAX for one, and JAX 0.11 then keeps what it gave, which blocks
+    the buffer for good; so such a leaf is copied by JAX first.
+    """
     import jax
+    import jax.numpy as jnp
 
     found: list[Any] = []
     for leaf in jax.tree.leaves(tree):
-        if isinstance(leaf, jax.Array) and leaf.is_deleted():
+        ours = isinstance(leaf, jax.Array)
+        if ours and leaf.is_deleted():
             found.append(GONE)
         else:
-            copy = np.array(leaf, copy=True)
+            strange = ours and leaf.dtype.kind == "V"
+            copy = np.array(jnp.copy(leaf) if strange else leaf, copy=True)
             found.append(copy.astype(np.float32) if copy.dtype.kind == "V" else copy)
     return found
 
@@ -538,8 +542,6 @@ class RingBuffer(Exercise):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("five times 5 rows into 16 slots", *cache(rng, 0), rows_for(rng, 5, 5), True)
-        start = cache(rng, 13)
-        yield Case("single rows, from row number 13 on", *start, rows_for(rng, 5, 1), False)
 
     def probe(
         self, append: Callable[..., Any], k: Array, v: Array, count: int, rows: Array, fresh: bool
@@ -841,7 +843,7 @@ def safe_copy() -> str:
     """Question 6.g: which of three copies lives on and lets the step reuse the buffer."""
     import jax.numpy as jnp
 
-    ways: dict[str, Any] = {"a": jnp.asarray, "b": np.asarray, "c": np.array}
+    ways: dict[str, Any] = {"a": jnp.asarray, "b": np.asarray, "c": jnp.copy}
     for letter, take in ways.items():
         double, x = doubling()
         copy = take(x)
@@ -937,7 +939,7 @@ QUIZ = [
     Question(
         "6.g",
         "Which copy of `x` survives the next step, and on every device lets it reuse the buffer?",
-        {"a": "`jnp.asarray(x)`", "b": "`np.asarray(x)`", "c": "`np.array(x)`"},
+        {"a": "`jnp.asarray(x)`", "b": "`np.asarray(x)`", "c": "`jnp.copy(x)`"},
         "c",
         "The first is `x` itself, the second looks into its buffer on a CPU, the third copies.",
         "6.10",

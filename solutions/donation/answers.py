@@ -175,7 +175,7 @@ def fresh_state(params):
 
 
 # %% 6.1 wrong: knows one model only
-# The params of the first example have an "embed" and "layers"; others don't. `jax.tree.map` goes
+# The params of the first example have "embed" and "layers"; others don't. `jax.tree.map` goes
 # through whatever nest there is.
 # see: 6.6
 def fresh_state(params):
@@ -482,7 +482,7 @@ def momentum_step(state, x, y, rate):
 
 # %% 6.2 wrong: keeps a view of the params for a log
 # On a CPU `np.asarray` looks into the params' own buffer, and as long as somebody looks, it can't be
-# given away: the step copies instead, and says nothing. `np.array` copies and lets go.
+# given away: the step copies instead, and says nothing. `jnp.copy` copies and lets go.
 # see: 6.10
 _log = []
 
@@ -585,9 +585,9 @@ def momentum_step(state, x, y, rate):
     return {"params": params, "step": state["step"] + good.astype(jnp.int32), "trace": trace}, loss
 
 
-# %% 6.3 right: NumPy copies
+# %% 6.3 right: copies in NumPy, made from copies in JAX
 def snapshot(state):
-    return jax.tree.map(lambda x: np.array(x, copy=True), state)
+    return jax.tree.map(lambda x: np.array(jnp.array(x, copy=True)), state)
 
 
 # %% 6.3 right: another program's outputs
@@ -620,7 +620,7 @@ def snapshot(state):
 # %% 6.3 wrong: a view, by np.asarray or jax.device_get
 # On a CPU both look into the buffer instead of copying it. The snapshot is right and stays right,
 # because no step dares to reuse the buffer while it lives: every one copies the whole state.
-# `np.array` copies.
+# `jnp.copy` copies.
 # see: 6.10
 def snapshot(state):
     return jax.tree.map(np.asarray, state)
@@ -631,7 +631,7 @@ def snapshot(state):
 # each leaf's dtype.
 # see: 6.9
 def snapshot(state):
-    return jax.tree.map(lambda x: np.array(x, dtype=np.float32), state)
+    return jax.tree.map(lambda x: np.array(jnp.copy(x), dtype=np.float32), state)
 
 
 # %% 6.3 wrong: copies the matrices, not the scalars
@@ -653,7 +653,7 @@ def snapshot(state):
     leaves, structure = jax.tree.flatten(state)
     for i, leaf in enumerate(leaves):
         place = _kept.setdefault((i, leaf.shape, str(leaf.dtype)), np.empty(leaf.shape, leaf.dtype))
-        place[...] = np.array(leaf)
+        place[...] = np.array(jnp.copy(leaf))
     places = [_kept[i, leaf.shape, str(leaf.dtype)] for i, leaf in enumerate(leaves)]
     return jax.tree.unflatten(structure, places)
 
@@ -674,7 +674,7 @@ def snapshot(state):
 # state.
 # see: 6.9
 def snapshot(state):
-    return jax.tree.map(np.array, state["params"])
+    return jax.tree.map(jnp.copy, state["params"])
 
 
 # %% 6.4 right: a scatter with slots modulo the length
