@@ -18,7 +18,7 @@ import platformdirs
 
 from autograder.course import ROOT, Answer
 from autograder.results import Submission
-from autograder.sandbox import WarmParent
+from autograder.sandbox import WarmParent, environment
 from autograder.session import Asking, Session
 from helpers import diagnosis
 
@@ -74,7 +74,8 @@ def _behaviour(parent: WarmParent, asking: Asking, answer: Answer) -> diagnosis.
 
 
 def _key(asking: Asking) -> str:
-    digest = hashlib.sha256(version("jax").encode())
+    settings = version("jax"), environment(isolated=True, scratch="")
+    digest = hashlib.sha256(repr(settings).encode())
     written = sorted(asking.chapter.source.parent.glob("*.py"))
     for path in [*sorted((ROOT / "helpers").rglob("*.py")), *written]:
         digest.update(path.read_bytes())
