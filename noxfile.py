@@ -147,6 +147,14 @@ def build(session: nox.Session) -> None:
 
 
 @nox.session
+def banks(session: nox.Session) -> None:
+    """Run every answer of the banks on ten seeds: all chapters, or `-- CHAPTER`."""
+    environment = _environment(session)
+    environment.env |= CPU
+    environment.run("autograder", "check", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure grading, ours and plain nbgrader's, on the same submissions."""
     _environment(session).run("python", "benchmarks/bench.py", *session.posargs)
