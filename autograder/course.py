@@ -73,6 +73,11 @@ class Chapter:
         """Fingerprints of known mistakes in the public cases, shipped to learners."""
         return ROOT / "helpers" / "exercises" / f"{self.name}.json"
 
+    @property
+    def public_sections(self) -> Path:
+        """Titles of its sections, for the self-check's links; shipped to learners."""
+        return self.public_bank.with_suffix(".sections.json")
+
     @functools.cached_property
     def exercises(self) -> dict[str, Exercise]:
         """Public exercises by id."""

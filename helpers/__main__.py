@@ -1,0 +1,5 @@
+"""`python -m helpers`: how far the learner is, in a terminal."""
+
+from helpers.selfcheck import progress
+
+progress()
