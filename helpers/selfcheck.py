@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ from helpers.exercises import CHAPTERS, exercises_of, find
 MARKS = {"full": "✅", "unanswered": "✍️"}
 PRINTED_LINES = 8
 """How many lines of what an answer prints are shown."""
+PATIENCE = 30.0
+"""Seconds after which a check says that it is still running."""
 
 
 def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
@@ -48,7 +51,11 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
         return
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        with (
+            _word_after(PATIENCE, exercise),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
             tried = try_public_cases(exercise, where)
     except KeyboardInterrupt:
         print(f"🧪 {exercise.id} stopped by hand before it had a verdict.")
@@ -65,6 +72,23 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
         print(f"    … and {more} lines more" if more > 0 else "", end="\n" if more > 0 else "")
     if namespace is None:
         remember(assessment)
+
+
+@contextlib.contextmanager
+def _word_after(seconds: float, exercise: Exercise) -> Iterator[None]:
+    """Says in the meantime that a check takes long: nothing can stop a program inside XLA."""
+    text = (
+        f"🧪 {exercise.id} is still running after {seconds:g} s. A loop that never ends, or one in "
+        "Python that jit unrolls to thousands of steps? Interrupt the kernel; if that does not "
+        "help, restart it."
+    )
+    timer = threading.Timer(seconds, print, [text], {"file": sys.stdout, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def try_public_cases(exercise: Exercise, namespace: Mapping[str, Any]) -> list[Tried]:

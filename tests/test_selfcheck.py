@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from html import unescape
 
@@ -85,6 +86,18 @@ def test_the_table_of_progress_names_every_exercise(capsys):
     for chapter in selfcheck.CHAPTERS.values():
         for exercise in selfcheck.exercises_of(chapter).values():
             assert exercise.title in out
+
+
+def test_a_check_that_takes_long_says_so_meanwhile(capsys, monkeypatch):
+    monkeypatch.setattr(selfcheck, "PATIENCE", 0.05)
+    selfcheck.check("0.0", {"relative_error": lambda got, want: time.sleep(0.1) or abs(got - want)})
+    out = capsys.readouterr().out
+    assert "0.0 is still running after 0.05 s" in out and "points" in out
+
+
+def test_a_check_that_is_quick_says_nothing_meanwhile(capsys):
+    selfcheck.check("0.0", {})
+    assert "still running" not in capsys.readouterr().out
 
 
 # --- cards ---------------------------------------------------------------------------------------
