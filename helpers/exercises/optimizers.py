@@ -151,7 +151,10 @@ class Lion(Exercise):
             rate: Any = LION_RATE
             mask: Any = {"b": False, "half": False, "w": True}
             if kind == "schedule":
-                rate, mask = lion_schedule, lambda params: jax.tree.map(lambda p: p.ndim > 1, params)
+                rate, mask = (
+                    lion_schedule,
+                    lambda params: jax.tree.map(lambda p: p.ndim > 1, params),
+                )
             return programs(lion(rate, LION_B1, LION_B2, LION_DECAY, mask))
 
         made = kept(f"5.1 {kind}", lion, fresh, make)
@@ -292,7 +295,9 @@ class FactoredMoment(Exercise):
         yield expect.close("first", np.asarray(got["matrix"])[early], want["matrix"][early],
                            rtol=1e-3, atol=1e-5, hint="These are steps 1 to 4.")  # fmt: skip
         for name, key in keys.items():
-            hint = f"Leaf “{name}”, gradients of shape {gradients[name].shape[1:]}, from step 21 on."
+            hint = (
+                f"Leaf “{name}”, gradients of shape {gradients[name].shape[1:]}, from step 21 on."
+            )
             yield expect.close(key, np.asarray(got[name])[late], want[name][late],
                                rtol=1e-3, atol=1e-5, hint=hint)  # fmt: skip
         numbers = sum(factors_of(leaf.shape[1:]) for leaf in gradients.values())
@@ -379,7 +384,10 @@ class StableDecay(Exercise):
         yield Case("a decay of 8 steps after two billion", (0.5, 1000, start - 1000, 8, 0.0),
                    points(chain([0, 999], *(start + around + 6 * i for i in range(3)))),
                    about=["late"])  # fmt: skip
-        for name, stages in (("a warm-up", (0.5, -1, 4, 4, 0.0)), ("a decay", (0.5, 1, 4, -4, 0.0))):
+        for name, stages in (
+            ("a warm-up", (0.5, -1, 4, 4, 0.0)),
+            ("a decay", (0.5, 1, 4, -4, 0.0)),
+        ):
             yield Case(f"{name} of fewer than 0 steps", stages, None, about=["refuses"])
 
     def probe(
@@ -460,7 +468,9 @@ class Accumulate(Exercise):
         "value": Property("takes the optimizer's step on the mean of the gradients", 2, see="5.10"),
         "waits": Property("gives zeros in all calls between", 1, see="5.10"),
         "narrow": Property("adds up bfloat16 gradients in float32", 1.5, see="5.5"),
-        "broken": Property("leaves out a gradient that is not finite, in all leaves", 2, see="5.10"),
+        "broken": Property(
+            "leaves out a gradient that is not finite, in all leaves", 2, see="5.10"
+        ),
         "once": Property("is one program for all calls, which may be scanned", 1, see="5.8"),
     }
     points = 6
@@ -497,7 +507,7 @@ class Accumulate(Exercise):
         made, wrapped = kept(f"5.4 {every}", accumulate, fresh, make)
         calls = every * ACCUMULATED_WINDOWS
         each = [narrowed({name: leaf[t] for name, leaf in gradients.items()}) for t in range(calls)]
-        first, updates, counts = walk(made, narrowed(params), each)
+        _, updates, counts = walk(made, narrowed(params), each)
         found = {"updates": stacked(updates), "compiled": counts["compiled"]}
         if fresh:
             shapes = jax.eval_shape(wrapped.init, each[0])
@@ -672,7 +682,9 @@ class PerLabel(Exercise):
         if kind == "tree":
             per_number = {"slow": 1, "decayed": 2, "frozen": 0}
             numbers = sum(per_number[group] * start[name].size for name, group in groups.items())
-            hint = "That is momentum for “slow”, two moments for “decayed”, and 16 bytes for counts."
+            hint = (
+                "That is momentum for “slow”, two moments for “decayed”, and 16 bytes for counts."
+            )
             yield expect.at_most("memory", seen["state bytes"], 4 * numbers + 16, unit="bytes",
                                  hint=hint)  # fmt: skip
 
@@ -924,8 +936,8 @@ QUIZ = [
     ),
     Question(
         "5.h",
-        "`optax.apply_if_finite(optimizer, 2)` gets four NaN gradients in a row. What becomes of the"
-        " parameters?",
+        "`optax.apply_if_finite(optimizer, 2)` gets four NaN gradients in a row. What becomes of"
+        " the parameters?",
         {"a": "they stay as they are", "b": "they become NaN"},
         "b",
         "After two bad steps it lets the next one through: it was told to give up then.",
