@@ -585,8 +585,8 @@ def windows(
 
 def finite_rows(leaf: Array) -> Array:
     """For each call whether all its numbers are finite."""
-    good: Array = np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
-    return good
+    good = np.isfinite(leaf).reshape(len(leaf), -1)
+    return np.array([row.all() for row in good])
 
 
 def accumulated(params: Leaves, gradients: Leaves, good: Array, every: int) -> dict[str, Array]:
