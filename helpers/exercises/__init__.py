@@ -10,6 +10,7 @@ CHAPTERS: dict[int, str] = {
     2: "nan_safety",
     3: "derivatives",
     4: "per_example",
+    5: "optimizers",
     6: "donation",
 }
 """Number → name. The module here, the folder in solutions/ and the notebook follow from it."""
