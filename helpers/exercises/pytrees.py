@@ -151,7 +151,7 @@ class OwnTrainState(Exercise):
 
     id = "7.1"
     title = "A TrainState"
-    answer = "TrainState"
+    answer = ("create_state", "apply_gradients")
     properties = {
         "leaves": Property("has the leaves of params, ema, step and key under their names, in this"
                            " order", 1.5, "7.8"),
@@ -174,28 +174,31 @@ class OwnTrainState(Exercise):
         yield Case("an assignment, and a step", "frozen", *training(rng), about=["frozen"])
 
     def probe(
-        self, train_state: Any, task: str, params: Tree, grads: Sequence[Tree], key_data: Array,
-        rate: float, decay: float,
+        self, create_state: Callable[..., Any], apply_gradients: Callable[..., Any], task: str,
+        params: Tree, grads: Sequence[Tree], key_data: Array, rate: float, decay: float,
     ) -> Mapping[str, Any]:  # fmt: skip
         import jax
 
         params = jax.device_put(params)
         key = jax.random.wrap_key_data(key_data)
-        create = functools.partial(train_state.create, key=key, rate=rate, decay=decay)
+
+        def create(params: Tree, decay: float = decay) -> Any:
+            return create_state(params, key, rate=rate, decay=decay)
+
         state = create(params)
         if task == "form":
             whole = {"paths": paths(state), "form": form(state)}
             return whole | read_state(state, key)
         if task == "static":
-            return compared(state, create(params), create(params, decay=decay / 2))
+            return compared(state, create(params), create(params, decay / 2))
         if task == "steps":
-            step = jax.jit(lambda state, grads: state.apply_gradients(grads))
+            step = jax.jit(apply_gradients)
             for each in grads:
                 state = step(state, each)
             return {"form": form(state)} | read_state(state, key)
         if task == "frozen":
             before = [id(leaf) for leaf in jax.tree.leaves(state)]
-            jax.eval_shape(lambda grads: state.apply_gradients(grads).params, grads[0])
+            jax.eval_shape(lambda grads: apply_gradients(state, grads).params, grads[0])
             after = [id(leaf) for leaf in jax.tree.leaves(state)]
             refused = {
                 name: error_name(lambda name=name: setattr(state, name, 0))
@@ -1077,7 +1080,7 @@ QUIZ = [
         '`jax.tree.map(lambda x, y: y, {"a": 1, "b": 2}, {"a": 1, "b": None})` gives',
         {"a": "an error", "b": '`{"a": 1, "b": None}`'},
         "b",
-        "The first tree says where the leaves are; what the others have there is handed over whole.",
+        "The first tree says where the leaves are; what others have there is handed over whole.",
         "7.5",
         none_in_the_second,
     ),

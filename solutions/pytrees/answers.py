@@ -37,6 +37,9 @@ class TrainState(NamedTuple):
         return self._replace(params=params, ema=ema, step=self.step + 1)
 
 
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 right: a dataclass of flax
 from flax import struct
 
@@ -63,6 +66,9 @@ class TrainState:
         return self.replace(
             params=structure.unflatten(moved), ema=structure.unflatten(ema), step=self.step + 1
         )
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
 # %% 7.1 right: a class registered with keys, closed by hand
@@ -101,6 +107,9 @@ class TrainState:
         return TrainState(params, ema, self.step + 1, self.key, self.rate, self.decay)
 
 
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: never registered
 # A dataclass that JAX was not told of is a leaf. jit refuses it, and `jax.tree.map` hands over
 # the whole state where you expect an array.
@@ -127,6 +136,9 @@ class TrainState:
             lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
         )
         return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
 # %% 7.1 wrong: rate and decay are leaves
@@ -156,6 +168,9 @@ class TrainState:
             lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
         )
         return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
 # %% 7.1 wrong: a config that compares by identity
@@ -196,6 +211,9 @@ class TrainState:
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: static arrays
 # An array can't be compared with `==` to one truth value, so it can't be a static field: the
 # second state that meets a compiled function raises. Keep Python numbers.
@@ -223,6 +241,9 @@ class TrainState:
             lambda e, p: self.decay[0] * e + (1 - self.decay[0]) * p, self.ema, params
         )
         return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
 # %% 7.1 wrong: registered without keys
@@ -260,6 +281,9 @@ jax.tree_util.register_pytree_node(
 )
 
 
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: fields in another order
 # The leaves come in the order of the fields. A checkpoint or a vector made of leaves is read back
 # by that order alone.
@@ -287,6 +311,9 @@ class TrainState:
             lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
         )
         return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
 # %% 7.1 wrong: an average in the dtype of the params
@@ -318,6 +345,9 @@ class TrainState:
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: averages the old params
 # The average takes in the params after the step. The old ones lag one step behind.
 # see: 7.9
@@ -344,6 +374,9 @@ class TrainState:
             lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, self.params
         )
         return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
 # %% 7.1 wrong: the weights of the average swapped
@@ -375,6 +408,9 @@ class TrainState:
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: lets the gradients promote the params
 # float16 minus float32 is float32. After one step the state has another dtype, and compiles
 # again. Cast the result back.
@@ -402,6 +438,9 @@ class TrainState:
             lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
         )
         return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
 # %% 7.1 wrong: converts in __post_init__
@@ -436,6 +475,9 @@ class TrainState:
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: changes itself
 # A step that assigns to `self` leaves tracers in the state that it was given, and the old state
 # is gone. Return a new one: `dataclasses.replace`.
@@ -466,6 +508,9 @@ class TrainState:
         return self
 
 
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: not frozen
 # An assignment to a field goes through without a word. `frozen=True` refuses it.
 # see: 7.8
@@ -492,6 +537,9 @@ class TrainState:
             lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
         )
         return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
 # %% 7.1 wrong: a step that is a Python number
@@ -523,6 +571,9 @@ class TrainState:
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: a new key at each step
 # The task keeps the key: what a step needs comes from `fold_in(key, step)`, so that a resumed run
 # draws the same numbers.
@@ -552,6 +603,9 @@ class TrainState:
         return replace(self, params=params, ema=ema, step=self.step + 1, key=jax.random.fold_in(self.key, 1))
 
 
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: goes through NumPy
 # `np.array` of a tracer raises: a state that is made that way can't be made under jit or vmap.
 # see: 7.7
@@ -578,6 +632,9 @@ class TrainState:
             lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
         )
         return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
 # %% 7.2 right: from the keys' own attributes
