@@ -137,6 +137,19 @@ def same_items(key: str, seen: Any, want: Sequence[str], what: str, **why: str) 
     return expect.true(key, not differ, seen=said, expected=repr(wanted), **why)
 
 
+def same_shape(key: str, seen: Sequence[int], want: Sequence[int], **why: str) -> Row:
+    """A row that compares two shapes."""
+    shown = [f"shape {tuple(each)}" for each in (seen, want)]
+    return expect.true(key, list(seen) == list(want), seen=shown[0], expected=shown[1], **why)
+
+
+def either(key: str, seen: Any, want: bool, yes: str, no: str, **why: str) -> Row:
+    """A row on a yes or no, in the words for both; what is neither is shown as it is."""
+    words = {True: yes, False: no}
+    said = words[seen] if type(seen) is bool else str(seen)
+    return expect.true(key, seen is want, seen=said, expected=words[want], **why)
+
+
 # --- 7.1 -----------------------------------------------------------------------------------------
 
 REFUSED = ("AttributeError", "FrozenInstanceError", "TypeError")
@@ -159,7 +172,7 @@ class OwnTrainState(Exercise):
                            "7.8"),
         "value": Property("takes float64's steps, every leaf in its dtype", 1.5, "7.9"),
         "holds": Property("can be created under `vmap`, and rebuilt around any leaves", 1, "7.7"),
-        "frozen": Property("can't be assigned to, and is not changed by a step", 0.5, "7.8"),
+        "frozen": Property("can't be assigned to, and is not changed by a step", 1, "7.8"),
     }  # fmt: skip
     points = 6
     difficulty = 2
@@ -179,6 +192,8 @@ class OwnTrainState(Exercise):
     ) -> Mapping[str, Any]:  # fmt: skip
         import jax
 
+        from helpers.compiles import TraceCounter
+
         params = jax.device_put(params)
         key = jax.random.wrap_key_data(key_data)
 
@@ -192,10 +207,11 @@ class OwnTrainState(Exercise):
         if task == "static":
             return compared(state, create(params), create(params, decay / 2))
         if task == "steps":
-            step = jax.jit(apply_gradients)
+            counter = TraceCounter(apply_gradients)
+            step = jax.jit(counter)
             for each in grads:
                 state = step(state, each)
-            return {"form": form(state)} | read_state(state, key)
+            return {"form": form(state), "traces": counter.count} | read_state(state, key)
         if task == "frozen":
             before = [id(leaf) for leaf in jax.tree.leaves(state)]
             jax.eval_shape(lambda grads: apply_gradients(state, grads).params, grads[0])
@@ -225,11 +241,11 @@ class OwnTrainState(Exercise):
             yield same_items("leaves", seen["form"], forms(leaves), "leaves", hint=hint)
             yield from self.numbers("leaves", case, seen, steps=0)
         elif task == "static":
-            yield expect.true(
-                "static", seen["equal"] is True, seen=str(seen["equal"]),
-                expected="equal structures", hint="Both states came from equal numbers.",
-            )  # fmt: skip
-            yield expect.equal("static", seen["other"], False, unit="for another decay")
+            words = "equal structures", "different structures"
+            hint = "Both states came from equal numbers."
+            yield either("static", seen["equal"], True, *words, hint=hint)
+            hint = "The second state has another decay."
+            yield either("static", seen["other"], False, *words, hint=hint)
             yield expect.equal("static", seen["traces"], 1, unit="traces for both states")
             yield expect.equal("static", seen["rates"], [rate, decay], unit="inside jit", hint=(
                 "`state.rate` and `state.decay` are Python numbers there, not tracers."
@@ -238,9 +254,12 @@ class OwnTrainState(Exercise):
             hint = "Gradients are float32; each parameter keeps its own dtype."
             yield same_items("value", seen["form"], forms(leaves), "leaves", hint=hint)
             yield from self.numbers("value", case, seen, steps=len(grads))
+            hint = "A leaf that changes its dtype, or is weakly typed at first, costs a second one."
+            yield expect.equal("value", seen["traces"], 1, unit="traces in three steps", hint=hint)
         elif task == "frozen":
             yield expect.at_least("frozen", seen["leaves"], 4, unit="leaves")
-            yield expect.equal("frozen", seen["kept"], True, unit="after a step")
+            words = "the old state as it was", "a step changed the old state"
+            yield either("frozen", seen["kept"], True, *words)
             for name, error in seen["refused"].items():
                 yield expect.raises("frozen", error, REFUSED, hint=f"That is `state.{name} = 0`.")
         else:
@@ -248,7 +267,7 @@ class OwnTrainState(Exercise):
             yield same_items("holds", seen["stacked"], forms(stacked)[:-2], "leaves of two states")
             yield expect.equal("holds", seen["words"], 2 * len(leaves), unit="words for leaves")
             yield expect.equal("holds", seen["step"], "word")
-            yield expect.equal("holds", seen["same"], True, unit="structure kept")
+            yield either("holds", seen["same"], True, "the same structure", "another structure")
 
     def numbers(self, key: str, case: Case, seen: Mapping[str, Any], steps: int) -> Iterator[Row]:
         """Rows on params, average, step and key after so many steps."""
@@ -380,8 +399,9 @@ class ParameterTable(Exercise):
         yield Case("shapes alone, one of them 70,000 × 70,000", giant(70_000), "shapes")
         yield Case("keys that begin alike, or hold a slash", alike_keys(), "numpy")
         nothing = ["dict", [["a", leaf(0, 3)], ["b", ["list", [leaf(0)]]]]]
-        yield Case("a tree without a byte", nothing, "numpy")
-        yield Case("a tree without a leaf", ["dict", [["a", ["none"]]]], "numpy")
+        yield Case("a tree without a byte", nothing, "numpy", about=["shares"])
+        empty = ["dict", [["a", ["none"]]]]
+        yield Case("a tree without a leaf", empty, "numpy", about=["rows", "subtotals"])
 
     def probe(
         self, parameter_table: Callable[..., Any], plan: Plan, kind: str
@@ -495,10 +515,17 @@ class MaskByPath(Exercise):
             "the exception before the rule", transformer(), rules, True,
             about=["first", "default", "structure"],
         )  # fmt: skip
-        rules = [["head/?", "fast"], ["layers/?/w", "slow"], ["other/norm.1/*", "slow"]]
+        rules = [
+            ["*/W", "big"],
+            ["head/?", "fast"],
+            ["layers/?/w", "slow"],
+            ["other/norm.1/*", "slow"],
+        ]
         yield Case("labels, with `?`", transformer(), rules, "frozen")
         rules = [["*", True], ["*/b", False]]
-        yield Case("a pattern in the shade of another", transformer(), rules, False)
+        yield Case(
+            "a pattern in the shade of another", transformer(), rules, False, about=["unmatched"]
+        )
         for pattern in ("*/bias", "w", "norm"):
             rules = [["*/w", True], [pattern, False]]
             yield Case(
@@ -552,11 +579,17 @@ class MaskByPath(Exercise):
             )  # fmt: skip
             return
         yield expect.true("unmatched", not error, seen=error, expected="no error")
-        yield expect.equal("structure", seen.get("structure", False), True, unit="the same")
-        values = seen.get("values", [])
+        about = set(case.about or self.properties) - {"unmatched"}
+        if error:
+            for key in about:
+                yield expect.true(key, False, seen=error, expected="no error")
+            return
+        words = "the structure of the params", "another structure"
+        yield either("structure", seen["structure"], True, *words)
+        values = seen["values"]
         if len(values) != len(leaf_paths):
-            for key in ("first", "default"):
-                said = error or f"{len(values)} leaves"
+            for key in about - {"structure"}:
+                said = f"{len(values)} leaves"
                 yield expect.true(key, False, seen=said, expected=f"{len(leaf_paths)} leaves")
             return
         for place, path in enumerate(leaf_paths):
@@ -628,7 +661,7 @@ class OwnContainer(Exercise):
             bad = {
                 "ranks differ": (left, right[:-1]),
                 "left has one axis": (left[0], right),
-                "right has three axes": (left, right[None]),
+                "right has three axes": (left, right[:, :, None]),
             }
             tries = {
                 name: error_name(lambda pair=pair: low_rank(*pair)) for name, pair in bad.items()
@@ -640,7 +673,7 @@ class OwnContainer(Exercise):
         flat = jax.tree.map(np.ravel, matrix)
         half = jax.tree.unflatten(jax.tree.structure(matrix), [left[:2], right])
         return {
-            "products": stacked_products()(stack, x),
+            "products": stacked_products()(stack, x[:, 0]),
             "words": [str(words.left), str(words.right)],
             "flat": [list(flat.left.shape), list(flat.right.shape)],
             "half": list(half.shape),
@@ -664,13 +697,11 @@ class OwnContainer(Exercise):
             want = [f"float32{left.shape}", f"float32{right.shape}"]
             yield same_items("leaves", seen["form"], want, "leaves")
             shape = [left.shape[0], right.shape[1]]
-            yield expect.equal("leaves", seen["shape"], shape, unit="for its shape")
+            yield same_shape("leaves", seen["shape"], shape)
         elif task == "static":
             for name, want in (("twin", True), ("smaller", True), ("other scale", False)):
-                yield expect.true(
-                    "static", seen[name] is want, seen=f"{name}: {seen[name]}",
-                    expected=str(want), hint=STRUCTURES[name],
-                )  # fmt: skip
+                words = "equal structures", "different structures"
+                yield either("static", seen[name], want, *words, hint=STRUCTURES[name])
             hint = "Inside jit, `matrix.scale` is a Python number."
             yield expect.equal("static", seen["scale"], scale, hint=hint)
         elif task == "refuses":
@@ -678,16 +709,16 @@ class OwnContainer(Exercise):
             for name, error in seen["tries"].items():
                 yield expect.raises("refuses", error, "ValueError", hint=f"That is: {name}.")
         else:
-            other = scale * (2 * left) @ ((right - 1) @ x)
-            want = np.stack([scale * left @ (right @ x), other])
+            other = scale * (2 * left) @ ((right - 1) @ x[:, 0])
+            want = np.stack([scale * left @ (right @ x[:, 0]), other])
             yield expect.close("holds", seen["products"], want, rtol=5e-3, atol=2e-2)
-            yield expect.equal("holds", seen["words"], ["word", "word"])
+            yield same_items("holds", seen["words"], ["word", "word"], "leaves")
             sizes = [[left.size], [right.size]]
             for got, size in zip(seen["flat"], sizes, strict=True):
-                yield expect.equal("holds", got, size, unit="for the shape of a flat factor")
+                yield same_shape("holds", got, size, hint="Both factors were made flat.")
             hint = "Two rows of the left factor make a matrix of two rows."
             shape = [2, right.shape[1]]
-            yield expect.equal("holds", seen["half"], shape, unit="for its shape", hint=hint)
+            yield same_shape("holds", seen["half"], shape, hint=hint)
 
 
 STRUCTURES = {
@@ -831,7 +862,8 @@ class TreeToVector(Exercise):
             return
         yield expect.equal("vector", seen["dtype"], "float32")
         yield expect.close("vector", seen["vector"], want, rtol=0)
-        yield expect.equal("others", seen["same"], True, unit="structure kept")
+        words = "the structure of `like`", "another structure"
+        yield either("others", seen["same"], True, *words)
         expected = sorted_mixed(arrays, key_data)
         if len(seen["form"]) != len(expected):
             for key in ("back", "others"):
@@ -842,9 +874,10 @@ class TreeToVector(Exercise):
             key = "back" if name in FLOATS else "others"
             hint = f"That is the leaf “{name}”."
             yield expect.equal(key, seen["form"][place], kind, hint=hint)
-            yield expect.close(key, seen["leaves"][place], value, rtol=0, hint=hint)
+            same = expect.close if key == "back" else expect.equal
+            yield same(key, seen["leaves"][place], value, hint=hint)
         for extra, error in seen["refused"].items():
-            hint = f"That is a vector of {extra} numbers too many."
+            hint = f"That vector is too {'short' if extra == '-1' else 'long'} by one."
             yield expect.raises("length", error, "ValueError", hint=hint)
 
 
@@ -905,6 +938,7 @@ def sorted_mixed(
     return found
 
 
+@functools.cache
 def slope_of(from_vector: Callable[..., Any]) -> Callable[..., Any]:
     """Jitted: the gradient of the sum of squares of all floating leaves, taken at a vector."""
     import jax

@@ -1,7 +1,6 @@
 """Right and wrong answers to the exercises of chapter 07; parsed, never imported."""
 # ruff: noqa
 
-
 # %% 7.1 right: a NamedTuple whose static numbers are a node of their own
 from typing import NamedTuple
 
@@ -98,12 +97,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return TrainState(params, ema, self.step + 1, self.key, self.rate, self.decay)
 
 
@@ -129,12 +124,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -161,12 +152,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -181,7 +168,6 @@ create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 class _Config:
     def __init__(self, rate, decay):
         self.rate, self.decay = rate, decay
-
 
 
 @jax.tree_util.register_dataclass
@@ -202,12 +188,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, _Config(rate, decay))
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -231,7 +213,14 @@ class TrainState:
     @classmethod
     def create(cls, params, key, *, rate, decay):
         ema = jax.tree.map(lambda p: p.astype(jnp.float32), params)
-        return cls(params, ema, jnp.zeros((), jnp.int32), key, np.array([rate, rate]), np.array([decay, decay]))
+        return cls(
+            params,
+            ema,
+            jnp.zeros((), jnp.int32),
+            key,
+            np.array([rate, rate]),
+            np.array([decay, decay]),
+        )
 
     def apply_gradients(self, grads):
         params = jax.tree.map(
@@ -265,12 +254,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -304,12 +289,8 @@ class TrainState:
         return cls(jnp.zeros((), jnp.int32), params, ema, key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -336,9 +317,7 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
         ema = jax.tree.map(
             lambda e, p: (self.decay * e + (1 - self.decay) * p).astype(e.dtype), self.ema, params
         )
@@ -367,9 +346,7 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
         ema = jax.tree.map(
             lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, self.params
         )
@@ -399,12 +376,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: (1 - self.decay) * e + self.decay * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: (1 - self.decay) * e + self.decay * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -431,12 +404,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: p - self.rate * g, self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: p - self.rate * g, self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -466,12 +435,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -498,12 +463,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         self.params, self.ema, self.step = params, ema, self.step + 1
         return self
 
@@ -530,12 +491,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -562,13 +519,37 @@ class TrainState:
         return cls(params, ema, 0, key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
+# %% 7.1 wrong: a weakly typed step
+# `jnp.asarray(0)` is weakly typed, and 0 + 1 with it; after a step that adds an array, or a cast,
+# it is not. Then the second step is another program. Say the dtype: `jnp.zeros((), jnp.int32)`.
+# see: 7.9
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TrainState:
+    params: Tree
+    ema: Tree
+    step: Array
+    key: Array
+    rate: float = field(metadata={"static": True})
+    decay: float = field(metadata={"static": True})
+
+    @classmethod
+    def create(cls, params, key, *, rate, decay):
+        ema = jax.tree.map(lambda p: p.astype(jnp.float32), params)
+        return cls(params, ema, jnp.asarray(0), key, rate, decay)
+
+    def apply_gradients(self, grads):
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        return replace(self, params=params, ema=ema, step=self.step + jnp.int32(1))
 
 
 create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
@@ -594,13 +575,11 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        return replace(
+            self, params=params, ema=ema, step=self.step + 1, key=jax.random.fold_in(self.key, 1)
         )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
-        return replace(self, params=params, ema=ema, step=self.step + 1, key=jax.random.fold_in(self.key, 1))
 
 
 create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
@@ -625,12 +604,8 @@ class TrainState:
         return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
 
     def apply_gradients(self, grads):
-        params = jax.tree.map(
-            lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads
-        )
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params
-        )
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -698,13 +673,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         for length in range(max(len(path), 1)):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -724,13 +701,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         words = name(path).split("/")
         for length in range(len(words)):
             prefix = "/".join(words[:length])
@@ -750,13 +729,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         for length in range(max(len(path), 1)):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -775,17 +756,22 @@ def parameter_table(params):
         return jax.tree_util.keystr(path, simple=True, separator="/")
 
     leaves = jax.tree.leaves_with_path(params)
-    sizes = [int(jnp.prod(jnp.array(leaf.shape, jnp.int32))) * np.dtype(leaf.dtype).itemsize for _, leaf in leaves]
+    sizes = [
+        int(jnp.prod(jnp.array(leaf.shape, jnp.int32))) * np.dtype(leaf.dtype).itemsize
+        for _, leaf in leaves
+    ]
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         for length in range(max(len(path), 1)):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -804,13 +790,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         for length in range(max(len(path), 1)):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -829,13 +817,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         for length in range(max(len(path), 1)):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -854,13 +844,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         for length in range(1, len(path)):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -879,13 +871,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         for length in range(len(path) + 1):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -904,13 +898,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         for length in range(min(len(path), 2) or 1):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -929,13 +925,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total,
+            }
+        )
         for length in range(max(len(path), 1)):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -955,13 +953,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         for length in range(max(len(path), 1)):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -1009,13 +1009,15 @@ def parameter_table(params):
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
-        rows.append({
-            "path": name(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-            "bytes": size,
-            "share": size / total if total else 0.0,
-        })
+        rows.append(
+            {
+                "path": name(path),
+                "shape": leaf.shape,
+                "dtype": str(leaf.dtype),
+                "bytes": size,
+                "share": size / total if total else 0.0,
+            }
+        )
         for length in range(max(len(path), 1)):
             prefix = name(path[:length])
             subtotals[prefix] = subtotals.get(prefix, 0) + size
@@ -1100,7 +1102,11 @@ def mask_by_path(params, rules, default=False):
 
     def value_of(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        fitting = [(p, value) for p, value in rules if fnmatch.fnmatchcase(name.split("/")[-1], p.split("/")[-1])]
+        fitting = [
+            (p, value)
+            for p, value in rules
+            if fnmatch.fnmatchcase(name.split("/")[-1], p.split("/")[-1])
+        ]
         waiting.difference_update(p for p, _ in fitting)
         return fitting[0][1] if fitting else default
 
@@ -1253,7 +1259,11 @@ def mask_by_path(params, rules, default=False):
 
     def value_of(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        fitting = [(p, value) for p, value in rules if re.fullmatch(p.replace("*", ".*").replace("?", "."), name)]
+        fitting = [
+            (p, value)
+            for p, value in rules
+            if re.fullmatch(p.replace("*", ".*").replace("?", "."), name)
+        ]
         waiting.difference_update(p for p, _ in fitting)
         return fitting[0][1] if fitting else default
 
@@ -1293,7 +1303,11 @@ def mask_by_path(params, rules, default=False):
 
     def value_of(path, leaf):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        fitting = [(p, value) for p, value in rules if re.fullmatch(re.escape(p).replace(r"\*", "[^/]*").replace(r"\?", "."), name)]
+        fitting = [
+            (p, value)
+            for p, value in rules
+            if re.fullmatch(re.escape(p).replace(r"\*", "[^/]*").replace(r"\?", "."), name)
+        ]
         waiting.difference_update(p for p, _ in fitting)
         return fitting[0][1] if fitting else default
 
@@ -1497,7 +1511,7 @@ class LowRank:
 @jax.tree_util.register_pytree_with_keys_class
 class LowRank:
     def __init__(self, left, right, scale=1.0):
-        if left.shape[-1] != right.shape[-2]:
+        if left.shape[1] != len(right):
             raise ValueError("the factors don't fit")
         self.left, self.right, self.scale = left, right, scale
 
@@ -1677,7 +1691,6 @@ class LowRank:
 class _Aux:
     def __init__(self, scale):
         self.scale = scale
-
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -1932,7 +1945,8 @@ def from_vector(vector, like):
 
 
 # %% 7.5 wrong: dtype.kind, which does not know bfloat16
-# To NumPy bfloat16 is of kind “V” and no floating type. `jnp.issubdtype` knows it.
+# To NumPy bfloat16 is of kind “V” and no floating type, and the dtype of a key has no kind at
+# all. `jnp.issubdtype` knows them both.
 # see: 7.13
 def _is_float(leaf):
     return leaf.dtype.kind == "f"
@@ -2135,7 +2149,9 @@ def _is_float(leaf):
 
 
 def to_vector(tree):
-    parts = [np.asarray(leaf, np.float32).ravel() for leaf in jax.tree.leaves(tree) if _is_float(leaf)]
+    parts = [
+        np.asarray(leaf, np.float32).ravel() for leaf in jax.tree.leaves(tree) if _is_float(leaf)
+    ]
     return np.concatenate([np.zeros(0, np.float32), *parts])
 
 
@@ -2163,7 +2179,11 @@ def _is_float(leaf):
 
 
 def to_vector(tree):
-    parts = [leaf.astype(jnp.float32).ravel(order="F") for leaf in jax.tree.leaves(tree) if _is_float(leaf)]
+    parts = [
+        leaf.astype(jnp.float32).ravel(order="F")
+        for leaf in jax.tree.leaves(tree)
+        if _is_float(leaf)
+    ]
     return jnp.concatenate([jnp.zeros(0), *parts])
 
 
@@ -2191,7 +2211,11 @@ def _is_float(leaf):
 
 
 def to_vector(tree):
-    parts = [leaf.astype(jnp.float32).ravel() for leaf in reversed(jax.tree.leaves(tree)) if _is_float(leaf)]
+    parts = [
+        leaf.astype(jnp.float32).ravel()
+        for leaf in reversed(jax.tree.leaves(tree))
+        if _is_float(leaf)
+    ]
     return jnp.concatenate([jnp.zeros(0), *parts])
 
 

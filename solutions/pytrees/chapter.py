@@ -52,6 +52,7 @@ from jax.flatten_util import ravel_pytree
 from helpers import (
     COLORS,
     CompileCounter,
+    TraceCounter,
     assert_close,
     assert_equal,
     bench,
@@ -156,7 +157,7 @@ assert_equal(stepped, spelled)
 # %% [markdown]
 # ## 7.2 What was removed
 #
-# ❌ Most of what has been written about pytrees calls `jax.tree_map`. It is gone. So are its
+# ❌ Much of what has been written about pytrees calls `jax.tree_map`. It is gone. So are its
 # siblings, and code that was copied from a course of three years ago ends here:
 
 # %% tags=["claim"]
@@ -323,6 +324,7 @@ assert jax.tree.leaves({"empty": {}, "none": None, "nothing": ()}) == []
 # %% [markdown]
 # ✅ `is_leaf` again:
 
+
 # %% tags=["claim"]
 def is_none(node):
     return node is None
@@ -364,6 +366,7 @@ error = show_error(jax.jit(double), layer, expect=TypeError, contains="type <cla
 #
 # `jax.tree.map(f, first, second)` needs the second tree to fit the first. Where it does not, the
 # error names the place. Only its first line is printed here; read the others when it is yours.
+
 
 # %% tags=["claim"]
 def pair(x, y):
@@ -774,7 +777,7 @@ class Normalizer:
     scale: Array = field(metadata={"static": True})
 
 
-# %% tags=["claim"]
+# %% tags=["claim", "nbval-ignore-output"]
 @jax.jit
 def normalize(layer):
     return layer.w / layer.scale
@@ -922,6 +925,20 @@ for fn in (promoting, keeping):
     assert (params["w"].dtype == np.float16) == (fn is keeping)
 
 # %% [markdown]
+# The same happens to a leaf that is **weakly typed**, which is a dtype that gives way: a Python
+# number, or the array that is made of one. A step count that begins as `jnp.asarray(0)` and comes
+# back as an ordinary int32 is another argument in the second step (chapter 01).
+
+# %% tags=["claim"]
+starts = {"jnp.asarray(0)": jnp.asarray(0), "np.zeros((), …)": np.zeros((), np.int32)}
+for name, count in starts.items():
+    traces = TraceCounter(lambda count: count + np.int32(1))
+    jitted = jax.jit(traces)
+    jitted(jitted(jitted(count)))
+    print(f"{name:15} traces in three steps: {traces.count}")
+    assert traces.count == (2 if name.startswith("jnp") else 1)
+
+# %% [markdown]
 # Some leaves are meant to be wider than the parameters. An **average** of the parameters,
 # `ema ← decay · ema + (1 − decay) · params`, moves by a thousandth of what the parameters move.
 # ❌ float16 has three digits, so an average in float16 stands still; ✅ in float32 it moves:
@@ -964,9 +981,10 @@ error = show_error(
 #   `decay` are Python floats.
 # - `apply_gradients(state, grads)` → the next state. `grads` has the structure of the params, all
 #   float32. For each leaf `p ← p − rate · g`, rounded to the dtype of p; then, with the *new*
-#   params, `ema ← decay · ema + (1 − decay) · p`; the step counts one more; the key stays.
+#   params, `ema ← decay · ema + (1 − decay) · p`; the step counts one more; the key stays. Leaves
+#   go out as they came in, dtypes and weak types included: a jitted step is traced once.
 #
-# What the check looks at:
+# In particular:
 #
 # - The attributes `params`, `ema`, `step`, `key`, `rate` and `decay` can be read. The leaves are
 #   those of the first four, in this order, and their paths begin with these names. `ema` starts
@@ -1207,9 +1225,9 @@ describe(
 )
 
 # %% [markdown]
-# ✅ A **mask** is a tree of Python bools with the structure of the parameters. The usual one goes by
-# rank: `optim.matrices` is true for leaves of two axes or more. ❌ That works until somebody stacks
-# the layers, to scan over them, or trains an ensemble. Then a bias has two axes:
+# ✅ A **mask** is a tree of Python bools with the structure of the parameters. The usual one goes
+# by rank: `optim.matrices` is true for leaves of two axes or more. ❌ That works until somebody
+# stacks the layers, to scan over them, or trains an ensemble. Then a bias has two axes:
 
 # %% tags=["claim"]
 layer = {"w": np.ones((4, 4)), "b": np.ones(4)}
@@ -1221,6 +1239,7 @@ assert matrices(stacked) == {"w": True, "b": True}
 
 # %% [markdown]
 # ✅ The name of a bias does not change when it is stacked. A mask by name takes one call:
+
 
 # %% tags=["claim"]
 def by_name(params):
@@ -1265,6 +1284,7 @@ assert spared == {"*norm*": 7, "*nrom*": 0}
 # ❌ And a mask's leaves must be Python's `True` and `False`, not arrays. An optimizer looks at them
 # while tracing, to leave code away. An array that was made in the same trace has no value yet:
 
+
 # %% tags=["claim"]
 def masked_step(params, make):
     mask = jax.tree.map(lambda p: make(p.ndim > 1), params)
@@ -1290,9 +1310,9 @@ error = show_error(
 #   `rules` is a list of pairs `(pattern, value)`.
 # - It returns a tree with the structure of `params`. Each leaf is the value of the *first* rule
 #   whose pattern fits its path, or `default` if none does. The path is written as in §7.10
-#   ("layers/0/w"), and fits as in this section: as a whole, `*` for any characters, slashes too, `?`
-#   for one, upper and lower case apart. All other characters stand for themselves (`[` and `]` do
-#   not occur).
+#   ("layers/0/w"), and fits as in this section: as a whole, `*` for any characters, slashes too,
+#   `?` for one, upper and lower case apart. All other characters stand for themselves (`[` and `]`
+#   do not occur).
 # - A value is `True`, `False` or a label such as "slow", and comes back as it is: the same type, no
 #   array.
 # - A pattern that fits no path at all raises a ValueError whose text has the pattern in it. One
@@ -1367,11 +1387,11 @@ error = show_error(
 )
 
 # %% [markdown]
-# ✅ The simplest cure is a class that takes its fields and does nothing else, with a function beside
-# it that makes a good one: `Dense` and `make_dense(key, sizes)`. ✅ Where the constructor has to
-# check, register the class by hand: `register_pytree_with_keys` takes the class and two functions,
-# one that takes an object apart into keyed **children** and static **auxiliary data**, and one that
-# puts it together *without* the constructor.
+# ✅ The simplest cure is a class that takes its fields and does nothing else, with a function
+# beside it that makes a good one: `Dense` and `make_dense(key, sizes)`. ✅ Where the constructor
+# has to check, register the class by hand: `register_pytree_with_keys` takes the class and two
+# functions, one that takes an object apart into keyed **children** and static **auxiliary data**,
+# and one that puts it together *without* the constructor.
 
 
 # %% tags=["given"]
@@ -1418,6 +1438,7 @@ error = show_error(Interval, np.ones(1), np.zeros(1), expect=ValueError, contain
 # stands for.
 #
 # Three mistakes are made in those two functions. Each passes `jax.tree.leaves`:
+
 
 # %% tags=["claim"]
 def rebuilt_by(put):
@@ -1525,9 +1546,9 @@ assert_equal(vector, [1, 1, 10, 10, 1, 1])
 assert_equal(back(2 * vector), Dense([[2, 2], [20, 20]], [2, 2]))
 
 # %% [markdown]
-# For a tree of float32 parameters that is all you need. ❌ For a *state* it is not. A vector has one
-# dtype, and float32 has 24 bits for an integer. A step count of 16,777,217 goes in, and comes back
-# as another number:
+# For a tree of float32 parameters that is all you need. ❌ For a *state* it is not. A vector has
+# one dtype, and float32 has 24 bits for an integer. A step count of 16,777,217 goes in, and comes
+# back as another number:
 
 # %% tags=["claim"]
 count = np.int32(2**24 + 1)
@@ -1541,8 +1562,9 @@ assert (vector.dtype, returned.dtype) == (np.float32, np.int32)
 # It is an int32 again, so nobody looks twice. And a vector that shall be differentiated has no
 # business with integers, masks and keys at all.
 #
-# Whoever picks out the floating leaves, steps into the next one. ❌ NumPy does not know bfloat16: it
-# comes from a package of its own, and to NumPy it is raw bytes. ✅ `jnp.issubdtype` knows it.
+# Whoever picks out the floating leaves by dtype meets the next one. ❌ NumPy does not know
+# bfloat16: it comes from a package of its own, and to NumPy it is raw bytes. ✅ `jnp.issubdtype`
+# knows it.
 
 # %% tags=["claim"]
 print("dtype     kind  np.issubdtype  jnp.issubdtype")
@@ -1647,17 +1669,20 @@ def _floating(leaf):
 #
 # | to | write |
 # |---|---|
-# | take apart, put together | `leaves, structure = jax.tree.flatten(t)`, `jax.tree.unflatten(structure, leaves)` |
+# | take apart | `leaves, structure = jax.tree.flatten(t)` |
+# | put together | `jax.tree.unflatten(structure, leaves)` |
 # | change every leaf | `jax.tree.map(f, t)`, `jax.tree.map(f, t, other)` |
 # | fold, ask all | `jax.tree.reduce(f, t, start)`, `jax.tree.all(t)` |
 # | list of dicts → dict of lists | `jax.tree.transpose(jax.tree.structure([0] * n), None, t)` |
 # | one value a module → one a leaf | `jax.tree.broadcast(prefix, t)` |
-# | stop at shapes, at `None` | `is_leaf=lambda x: isinstance(x, tuple)`, `is_leaf=lambda x: x is None` |
-# | compare nests, shapes | `jax.tree.structure(a) == jax.tree.structure(b)`, `jax.tree.map(np.shape, a)` |
+# | stop at shapes | `is_leaf=lambda x: isinstance(x, tuple)` |
+# | see `None` | `is_leaf=lambda x: x is None` |
+# | compare nests | `jax.tree.structure(a) == jax.tree.structure(b)` |
+# | compare shapes | `jax.tree.map(np.shape, a) == jax.tree.map(np.shape, b)` |
 # | register a dataclass | `@jax.tree_util.register_dataclass` above `@dataclass(frozen=True)` |
 # | a static field | `field(metadata={"static": True})`, or `jax.tree.static()` |
 # | a class without leaves | `@jax.tree_util.register_static` |
-# | a class with a constructor that checks | `jax.tree_util.register_pytree_with_keys(cls, take_apart, put_together)` |
+# | a constructor that checks | `jax.tree_util.register_pytree_with_keys(cls, apart, together)` |
 # | change a field | `dataclasses.replace(state, step=…)` |
 # | name a leaf | `jax.tree_util.keystr(path, simple=True, separator="/")` |
 # | go by name | `jax.tree.map_with_path(lambda path, leaf: …, t)` |

@@ -60,7 +60,7 @@ class HiddenMaskByPath(MaskByPath):
         rules = [["left/2/*", "a"], ["left/*", False], ["w", "b"], ["*/b", True]]
         yield Case("two towers", plan, rules, "rest")
         rules = [["*w", False], ["right/?/w", True]]
-        yield Case("a pattern in the shade", plan, rules, True)
+        yield Case("a pattern in the shade", plan, rules, True, about=["unmatched"])
         for pattern in ("left", "?/w", "*/W"):
             rules = [["*", True], [pattern, False]]
             yield Case(f"{pattern!r} fits nothing", plan, rules, False, about=["unmatched"])
