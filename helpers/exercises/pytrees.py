@@ -104,6 +104,17 @@ def dense(kind: str, inputs: int, outputs: int, dtype: str = "float32") -> Plan:
     return ["dict", [["w", w], ["b", b]]] if kind == "dict" else [kind, [w, b]]
 
 
+def alike(a: Tree, b: Tree) -> bool | str:
+    """Whether two trees have equal structures, or the error that comparing them raises."""
+    import jax
+
+    structures: list[Any] = [jax.tree.structure(a), jax.tree.structure(b)]
+    try:
+        return bool(structures[0] == structures[1])
+    except Exception as error:
+        return type(error).__name__
+
+
 def form(tree: Tree) -> list[str]:
     """Dtype and shape of each leaf, "float32(4, 3)"; the type of one that is no array."""
     import jax
@@ -122,7 +133,7 @@ def paths(tree: Tree) -> list[str]:
     return [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in with_path]
 
 
-def same_items(key: str, seen: Any, want: Sequence[str], what: str, **why: str) -> Row:
+def same_items(key: str, seen: Any, want: Sequence[Any], what: str, **why: str) -> Row:
     """A row that compares two lists of texts and shows where they first differ."""
     if not isinstance(seen, list):
         return expect.true(key, False, seen=expect.describe(seen), expected=f"a list of {what}")
@@ -195,7 +206,7 @@ class OwnTrainState(Exercise):
         from helpers.compiles import TraceCounter
 
         params = jax.device_put(params)
-        key = jax.random.wrap_key_data(key_data)
+        key = jax.random.wrap_key_data(jax.device_put(key_data))
 
         def create(params: Tree, decay: float = decay) -> Any:
             return create_state(params, key, rate=rate, decay=decay)
@@ -217,7 +228,7 @@ class OwnTrainState(Exercise):
             jax.eval_shape(lambda grads: apply_gradients(state, grads).params, grads[0])
             after = [id(leaf) for leaf in jax.tree.leaves(state)]
             refused = {
-                name: error_name(lambda name=name: setattr(state, name, 0))
+                name: error_name(functools.partial(setattr, state, name, 0))
                 for name in ("step", "params", "decay")
             }
             return {"kept": before == after, "leaves": len(before), "refused": refused}
@@ -228,7 +239,7 @@ class OwnTrainState(Exercise):
             "stacked": form(many.params) + form(many.ema),
             "words": sum(leaf == "word" for leaf in jax.tree.leaves((words.params, words.ema))),
             "step": str(words.step),
-            "same": jax.tree.structure(words) == jax.tree.structure(state),
+            "same": alike(words, state),
         }
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
@@ -339,18 +350,12 @@ def compared(state: Any, twin: Any, other: Any) -> dict[str, Any]:
         ]
         return state.step
 
-    def equal(a: Any, b: Any) -> bool | str:
-        try:
-            return bool(jax.tree.structure(a) == jax.tree.structure(b))
-        except Exception as error:
-            return type(error).__name__
-
     counter = TraceCounter(look)
     jitted = jax.jit(counter)
     failed = error_name(lambda: (jitted(state), jitted(twin)))
     return {
-        "equal": equal(state, twin),
-        "other": equal(state, other),
+        "equal": alike(state, twin),
+        "other": alike(state, other),
         "traces": failed or counter.count,
         "rates": rates,
     }
@@ -550,7 +555,7 @@ class MaskByPath(Exercise):
                 found["error"], found["text"] = type(error).__name__, str(error)[:500]
                 return jnp.zeros(())
             leaves = jax.tree.leaves(mask)
-            found["structure"] = jax.tree.structure(mask) == jax.tree.structure(params)
+            found["structure"] = alike(mask, params)
             found["values"] = [
                 x if type(x) in (bool, str) else f"a {type(x).__name__}" for x in leaves
             ]
@@ -664,7 +669,7 @@ class OwnContainer(Exercise):
                 "right has three axes": (left, right[:, :, None]),
             }
             tries = {
-                name: error_name(lambda pair=pair: low_rank(*pair)) for name, pair in bad.items()
+                name: error_name(functools.partial(low_rank, *pair)) for name, pair in bad.items()
             }
             return {"tries": tries, "good": error_name(lambda: low_rank(left, right))}
         other = low_rank(2 * left, right - 1, scale)
@@ -764,12 +769,6 @@ def compared_matrices(
     import jax
     import jax.numpy as jnp
 
-    def equal(a: Any, b: Any) -> bool | str:
-        try:
-            return bool(jax.tree.structure(a) == jax.tree.structure(b))
-        except Exception as error:
-            return type(error).__name__
-
     inside: list[float] = []
 
     def look(matrix: Any) -> Any:
@@ -780,9 +779,9 @@ def compared_matrices(
     matrix = low_rank(left, right, scale)
     jax.eval_shape(look, matrix)
     return {
-        "twin": equal(matrix, low_rank(left + 1, right, float(str(scale)))),
-        "smaller": equal(matrix, low_rank(left[:2], right[:, :2], scale)),
-        "other scale": equal(matrix, low_rank(left, right, scale + 1)),
+        "twin": alike(matrix, low_rank(left + 1, right, float(str(scale)))),
+        "smaller": alike(matrix, low_rank(left[:2], right[:, :2], scale)),
+        "other scale": alike(matrix, low_rank(left, right, scale + 1)),
         "scale": inside[0],
     }
 
@@ -835,7 +834,7 @@ class TreeToVector(Exercise):
         rebuilt = jax.jit(from_vector)(vector, like)
         seen |= {
             "form": form(rebuilt),
-            "same": jax.tree.structure(rebuilt) == jax.tree.structure(tree),
+            "same": alike(rebuilt, tree),
             "leaves": [
                 jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
                 else np.asarray(x).astype(np.float64 if jnp.issubdtype(x.dtype, jnp.floating)
@@ -845,8 +844,9 @@ class TreeToVector(Exercise):
         }  # fmt: skip
         size = vector.shape[0]
         seen["refused"] = {
-            str(extra): error_name(lambda extra=extra: jax.eval_shape(
-                from_vector, jax.ShapeDtypeStruct((size + extra,), jnp.float32), tree
+            str(extra): error_name(functools.partial(
+                jax.eval_shape, from_vector,
+                jax.ShapeDtypeStruct((size + extra,), jnp.float32), tree,
             ))
             for extra in (-1, 1) if size
         }  # fmt: skip
@@ -913,7 +913,7 @@ def mixed_tree(arrays: Mapping[str, Array], key_data: Sequence[int]) -> Tree:
     }
     if "w" not in parts:
         return parts
-    key = jax.random.wrap_key_data(np.array(key_data, np.uint32))
+    key = jax.random.wrap_key_data(jax.device_put(np.array(key_data, np.uint32)))
     return {
         "a": parts["a"],
         "b": [parts["step"], None, parts["empty"]],
@@ -1006,7 +1006,7 @@ def programs_for_static() -> str:
     from helpers.compiles import CompileCounter
 
     static = field(metadata={"static": True})
-    fields = [("w", Any), ("epoch", int, static)]
+    fields: list[Any] = [("w", Any), ("epoch", int, static)]
     cls = jax.tree_util.register_dataclass(make_dataclass("State", fields))
 
     def weight(state: Any) -> Any:

@@ -939,9 +939,10 @@ for name, count in starts.items():
     assert traces.count == (2 if name.startswith("jnp") else 1)
 
 # %% [markdown]
-# Some leaves are meant to be wider than the parameters. An **average** of the parameters,
-# `ema ← decay · ema + (1 − decay) · params`, moves by a thousandth of what the parameters move.
-# ❌ float16 has three digits, so an average in float16 stands still; ✅ in float32 it moves:
+# Some leaves are meant to be wider than the parameters. An **average** of the parameters is one,
+# `ema ← decay · ema + (1 − decay) · params`. With a decay of 0.999 it goes a thousandth of the way
+# in each step. ❌ float16 has three digits, so an average in float16 stands still; ✅ in float32 it
+# moves:
 
 # %% tags=["claim"]
 averages = {}
