@@ -61,7 +61,11 @@ def check(
     problems = []
     for one in chosen(chapter):
         with console.status(f"checking {one.slug}"):
-            problems += [*lint(one), *check_bank(one, seeds, workers=os.cpu_count() or 1)]
+            problems += lint(one)
+            if lacks := one.lacks():
+                console.print(f"its bank is not tried: {lacks}", style="yellow")
+            else:
+                problems += check_bank(one, seeds, workers=os.cpu_count() or 1)
     if problems:
         console.print(table(problems))
         raise typer.Exit(1)

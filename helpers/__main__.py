@@ -2,4 +2,5 @@
 
 from helpers.selfcheck import progress
 
-progress()
+if __name__ == "__main__":
+    progress()
