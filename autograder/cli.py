@@ -73,6 +73,23 @@ def check(
 
 
 @app.command()
+def release(
+    out: Annotated[Path, typer.Option(help="The zip to write.")] = Path("practical-jax.zip"),
+) -> None:
+    """Pack what learners get: chapters, helpers, set-up files; no solution and no grader."""
+    from autograder import release as packer
+    from autograder.problems import UsageError
+
+    try:
+        names = packer.release(out)
+    except UsageError as error:
+        fail(str(error), code=1)
+    except OSError as error:
+        fail(f"can't write {error.filename or out}: {error.strerror}")
+    typer.echo(f"wrote {out}: {len(names)} files")
+
+
+@app.command()
 def course(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Made if it isn't there.")],
     chapter: Annotated[str | None, typer.Option(help="One chapter; all by default.")] = None,
