@@ -101,20 +101,46 @@ def grade(
         int | None, typer.Option(min=1, help="How many at a time; one a processor by default.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for marks and pages.")] = Path("graded"),
+    again: Annotated[
+        bool, typer.Option("--again", help="Grade anew what this folder has the verdicts of.")
+    ] = False,
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Only the I-th of N parts, from 1.")
+    ] = "1/1",
+    parts: Annotated[
+        list[Path] | None,
+        typer.Option("--part", metavar="DIR", help="Take over this folder's verdicts. Repeatable."),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler whose workers grade.")
+    ] = None,
 ) -> None:
-    """Grade what was handed in: marks, feedback pages, nbgrader's gradebook."""
+    """Grade what was handed in: marks, feedback pages, nbgrader's gradebook.
+
+    A run that was stopped goes on where it was when it is started again.
+    """
     from autograder import classroom, progress
+    from autograder.problems import UsageError
     from autograder.sandbox import missing
 
     if missing():
         typer.secho(f"NOT ISOLATED: {missing()}. See SECURITY.md.", err=True, fg="red", bold=True)
+    plan = classroom.Plan(chapter, workers, part(shard), parts or (), again, cluster)
     try:
         with progress.shown(console) as (told, learned):
-            summary = classroom.grade(paths, out, chapter, workers, told, learned)
-    except classroom.UsageError as error:
+            summary = classroom.grade(paths, out, plan, told, learned)
+    except UsageError as error:
         fail(str(error))
     progress.report(summary, console)
     raise typer.Exit(1 if summary.person else 0)
+
+
+def part(shard: str) -> tuple[int, int]:
+    """("3/8") → (3, 8); anything else ends the command with code 2."""
+    number, slash, of = shard.partition("/")
+    if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        fail(f"--shard {shard}: write I/N with I from 1 to N, as in 3/8")
+    return int(number), int(of)
 
 
 def chosen(name: str | None) -> list[Chapter]:

@@ -4,19 +4,17 @@ They are made once a course in the same sandbox as everybody's answers, and kept
 under a key of all that they depend on.
 """
 
-import hashlib
 import os
 import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
 
 import platformdirs
 
-from autograder.course import ROOT, Answer
+from autograder.course import Answer
 from autograder.results import Submission
 from autograder.sandbox import WarmParent
 from autograder.session import Asking, Session
@@ -30,7 +28,7 @@ _one_at_a_time = threading.Lock()
 
 def bank(asking: Asking, told: Told = lambda done, of: None) -> list[diagnosis.Misconception]:
     """The chapter's known mistakes with their fingerprints; runs them where they are not kept."""
-    kept = platformdirs.user_cache_path("practical-jax") / "fingerprints" / f"{_key(asking)}.json"
+    kept = platformdirs.user_cache_path("practical-jax") / "fingerprints" / f"{asking.key}.json"
     with _one_at_a_time:
         if not kept.exists():
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -71,14 +69,3 @@ def _behaviour(parent: WarmParent, asking: Asking, answer: Answer) -> diagnosis.
     session.close()
     about = answer.exercise, answer.name, answer.hint, answer.see
     return diagnosis.Misconception(*about, prints)
-
-
-def _key(asking: Asking) -> str:
-    digest = hashlib.sha256(version("jax").encode())
-    written = sorted(asking.chapter.source.parent.glob("*.py"))
-    for path in [*sorted((ROOT / "helpers").rglob("*.py")), *written]:
-        digest.update(path.read_bytes())
-    for cases in asking.cases.values():
-        for asked in cases:
-            digest.update(repr(asked.case.inputs).encode())
-    return f"{asking.chapter.slug}-{digest.hexdigest()[:16]}"

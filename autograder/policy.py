@@ -28,7 +28,14 @@ ENVIRONMENT: Mapping[str, str] = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "MPLBACKEND": "agg",
 }
-"""The whole environment, but for HOME, TMPDIR and PYTHONPATH."""
+"""The whole environment, but for HOME, TMPDIR, PYTHONPATH and XLA_FLAGS."""
+
+XLA_FLAGS = ("--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true")
+"""An answer's programs run for microseconds and compile for tens of milliseconds: the compiler
+optimizes less. The banks' verdicts are the same with and without (`tests/test_bank.py`)."""
+
+XLA_FLAGS_BEFORE_0_11 = ("--xla_cpu_use_fusion_emitters=false",)
+"""Makes compiling another third cheaper; XLA refuses to start where it no longer knows a flag."""
 
 MODULES = ("__init__", "jail", "policy", "student", "wire")
 """Modules of `autograder` that a learner's process can read, beside all of `helpers`."""

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from rich.table import Table
 
 
+class UsageError(ValueError):
+    """What was asked for can't be done, and nothing was done; the message is one line."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something an author must mend.

@@ -78,13 +78,21 @@ def report(summary: Summary, console: Console) -> None:
     if summary.person:
         console.print(person(summary))
     count = len(summary.marked)
-    console.print(f"{count} submission{'' if count == 1 else 's'} graded. Results:")
+    console.print(
+        f"{count} submission{'' if count == 1 else 's'} graded{_before(summary)}. Results:"
+    )
     for what, where in (
         ("marks", "marks.csv"),
         ("feedback pages", "feedback"),
         ("gradebook", "gradebook.db (formgrader and `nbgrader export` work in this folder)"),
     ):
         console.print(f"  {what:<16}{summary.out}/{where}", soft_wrap=True, highlight=False)
+
+
+def _before(summary: Summary) -> str:
+    if not summary.kept:
+        return ""
+    return f", {summary.kept} of them by an earlier run (--again grades those anew)"
 
 
 def exercises(summary: Summary, chapter: Chapter) -> Table:

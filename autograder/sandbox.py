@@ -19,10 +19,12 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from packaging.version import Version
 
 from autograder import policy, wire
 from helpers.exercise import Observation
@@ -299,7 +301,14 @@ def environment(isolated: bool, scratch: str) -> dict[str, str]:
     """The whole environment of a warm parent and its learners."""
     home = policy.SCRATCH if isolated else scratch
     packages = "/packages" if isolated else str(PACKAGES)
-    return {**policy.ENVIRONMENT, "HOME": home, "TMPDIR": home, "PYTHONPATH": packages}
+    own = {"HOME": home, "TMPDIR": home, "PYTHONPATH": packages, "XLA_FLAGS": xla_flags()}
+    return {**policy.ENVIRONMENT, **own}
+
+
+def xla_flags() -> str:
+    """How learners' programs are compiled with the installed jaxlib."""
+    older = Version(version("jaxlib")) < Version("0.11")
+    return " ".join(policy.XLA_FLAGS + (policy.XLA_FLAGS_BEFORE_0_11 if older else ()))
 
 
 def _line(text: Any) -> str:

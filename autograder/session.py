@@ -1,12 +1,15 @@
 """One submission's run: the learner's process, what it has loaded, what its answers do."""
 
+import hashlib
 from collections.abc import Sequence
+from functools import cached_property
+from importlib.metadata import version
 
-from autograder import judge
+from autograder import course, judge
 from autograder.build import given_cells
 from autograder.course import Chapter
 from autograder.results import Submission
-from autograder.sandbox import Learner, WarmParent
+from autograder.sandbox import Learner, WarmParent, environment
 from autograder.slicing import needed
 from helpers.exercise import Observation, Tried
 
@@ -20,6 +23,19 @@ class Asking:
         self.chapter = chapter
         self.given = [source for _, source, _ in given_cells(chapter)]
         self.cases = {key: judge.cases_of(chapter, key) for key in chapter.exercises}
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of all that an answer's behaviour depends on, but for the answer."""
+        settings = version("jax"), environment(isolated=True, scratch="")
+        digest = hashlib.sha256(repr(settings).encode())
+        written = sorted(self.chapter.source.parent.glob("*.py"))
+        for path in [*sorted((course.ROOT / "helpers").rglob("*.py")), *written]:
+            digest.update(path.read_bytes())
+        for cases in self.cases.values():
+            for asked in cases:
+                digest.update(repr(asked.case.inputs).encode())
+        return f"{self.chapter.slug}-{digest.hexdigest()[:16]}"
 
 
 class Session:

@@ -18,8 +18,8 @@ import socket
 import sys
 import time
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax._src.monitoring
 import jax.flatten_util
@@ -234,6 +234,16 @@ def _exactly(stream: io.BufferedReader, n: int) -> bytes:
 # --- tampering -----------------------------------------------------------------------------------
 
 
+class Held(NamedTuple):
+    """One watched thing: `thing` is `holder[key]`. own: its code and defaults are watched too."""
+
+    name: str
+    holder: Mapping[str, Any]
+    key: str
+    thing: Any
+    own: bool
+
+
 class Tampering:
     """Remembers what observations rest on; tells what was replaced.
 
@@ -245,8 +255,15 @@ class Tampering:
     def __init__(self) -> None:
         self.ours = {name for name in sys.modules if name.split(".")[0] in OURS}
         self.modules = {name: importlib.import_module(name) for name in {*WATCHED, *self.ours}}
-        self.before = dict(self._now())
-        self.classes = {cls: set(vars(cls)) for cls in self.before.values() if _has_insides(cls)}
+        self.held = list(self._held())
+        self.code = [
+            (each, *_code(each.thing))
+            for each in self.held
+            if each.own and isinstance(each.thing, types.FunctionType)
+        ]
+        self.classes = {
+            each.thing: set(vars(each.thing)) for each in self.held if _has_insides(each.thing)
+        }
 
     def found(self, exercise: Exercise) -> str:
         """The first replaced thing as a sentence; "" if there is none."""
@@ -264,21 +281,26 @@ class Tampering:
         for name, module in self.modules.items():
             if sys.modules.get(name) is not module:
                 return f"the module {name} was replaced"
-        now = dict(self._now())
-        for key, thing in self.before.items():
-            if now.get(key, MISSING) is not thing:
-                return f"{'.'.join(key)} was replaced"
+        for each in self.held:
+            if each.holder.get(each.key, MISSING) is not each.thing:
+                return f"{each.name} was replaced"
+        for each, *code in self.code:
+            if any(now is not then for now, then in zip(_code(each.thing), code, strict=True)):
+                return f"the code of {each.name} was replaced"
         return ""
 
-    def _now(self) -> Iterator[tuple[tuple[str, ...], Any]]:
+    def _held(self) -> Iterator[Held]:
         for module_name, module in self.modules.items():
-            ours = module_name in self.ours
-            for name, thing in list(vars(module).items()):
-                if callable(thing) or isinstance(thing, types.ModuleType) or _counts(ours, name):
-                    yield (module_name, name), thing
-                if getattr(thing, "__module__", None) == module_name or _has_insides(thing):
-                    yield from _insides((module_name, name), thing)
-        yield ("the", "listeners"), jax._src.monitoring._event_duration_secs_listeners
+            for key, thing in list(vars(module).items()):
+                own = getattr(thing, "__module__", None) == module_name
+                ours = module_name in self.ours and not key.startswith("__")
+                if callable(thing) or isinstance(thing, types.ModuleType) or ours:
+                    yield Held(f"{module_name}.{key}", vars(module), key, thing, own)
+                if isinstance(thing, type) and (own or _has_insides(thing)):
+                    yield from _insides(f"{module_name}.{key}", thing)
+        listeners = jax._src.monitoring._event_duration_secs_listeners
+        held = vars(jax._src.monitoring), "_event_duration_secs_listeners", listeners
+        yield Held("the listeners", *held, own=False)
 
 
 def _has_insides(thing: Any) -> bool:
@@ -286,22 +308,15 @@ def _has_insides(thing: Any) -> bool:
     return isinstance(thing, type) and thing.__module__.split(".")[0] in (*OURS, "jax", "jaxlib")
 
 
-def _counts(ours: bool, name: str) -> bool:
-    return ours and not name.startswith("__")
+def _code(function: types.FunctionType) -> tuple[Any, ...]:
+    return function.__code__, function.__defaults__, function.__kwdefaults__
 
 
-def _insides(name: tuple[str, ...], thing: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The code and defaults of a function; what a class holds, and these of its methods."""
-    if isinstance(thing, types.FunctionType):
-        yield (*name, "__code__"), thing.__code__
-        yield (*name, "__defaults__"), thing.__defaults__
-    elif isinstance(thing, type):
-        for key, item in list(vars(thing).items()):
-            if callable(item) or not key.startswith("_"):
-                yield (*name, key), item
-            if isinstance(item, types.FunctionType):
-                yield (*name, key, "__code__"), item.__code__
-                yield (*name, key, "__defaults__"), item.__defaults__
+def _insides(name: str, cls: type) -> Iterator[Held]:
+    """What a class holds."""
+    for key, item in list(vars(cls).items()):
+        if callable(item) or not key.startswith("_"):
+            yield Held(f"{name}.{key}", vars(cls), key, item, own=True)
 
 
 if __name__ == "__main__":

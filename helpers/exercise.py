@@ -95,7 +95,7 @@ class Exercise:
     importance: int = 2
     minutes: int = 10
     seconds: float = 30.0
-    quiet_seconds: float = 0.15
+    quiet_seconds: float = 0.06
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -12,10 +12,12 @@ from typing import Any, ClassVar
 import pytest
 from in_process import AT, HALF, RIGHT, graded, results_folder
 
-from autograder import classroom, feedback
+from autograder import feedback, graders, intake
 from autograder.build import learner_notebook
-from autograder.classroom import Summary, UsageError, grade, take_in
+from autograder.classroom import Plan, Summary, grade
 from autograder.course import Chapter
+from autograder.intake import take_in
+from autograder.problems import UsageError
 from autograder.results import Graded
 from autograder.submission import Handed
 
@@ -47,7 +49,7 @@ class Near:
 def near(monkeypatch: pytest.MonkeyPatch) -> type[Near]:
     monkeypatch.setattr(Near, "calls", [])
     monkeypatch.setattr(Near, "closed", 0)
-    monkeypatch.setattr(classroom, "Grader", Near)
+    monkeypatch.setattr(graders, "Grader", Near)
     return Near
 
 
@@ -113,11 +115,11 @@ def test_a_failure_of_the_grader_costs_that_submission_only(
     hand_in(tiny, folder / "ada" / "x.ipynb", RIGHT)
     hand_in(tiny, folder / "bob" / "x.ipynb", HALF)
     hand_in(tiny, folder / "cyd" / "x.ipynb", f"# mine\n{RIGHT}")
-    summary = grade([folder], out, workers=1)
+    summary = grade([folder], out, Plan(workers=1))
     assert verdicts(summary)["bob"] == ["error", "error"]
     assert verdicts(summary)["ada"] == verdicts(summary)["cyd"] == ["full", "unanswered"]
     assert summary.person == [("bob", "09_tiny", "the grader failed: RuntimeError: the engine")]
-    assert near.closed == 2  # the broken one was replaced
+    assert near.closed == 3  # one that broke, its successor that broke as well, and the next
 
 
 def test_a_failure_of_reading_or_writing_costs_that_submission_only(
@@ -125,7 +127,7 @@ def test_a_failure_of_reading_or_writing_costs_that_submission_only(
 ) -> None:
     for student in ("ada", "bob", "cyd"):
         hand_in(tiny, folder / student / "x.ipynb", RIGHT)
-    read, write = classroom.read, feedback.write
+    read, write = intake.read, feedback.write
 
     def breaks(found: Any, only: Any) -> Handed:
         return 1 / 0 if found.student == "bob" else read(found, only)  # type: ignore[return-value]
@@ -133,7 +135,7 @@ def test_a_failure_of_reading_or_writing_costs_that_submission_only(
     def spills(known: Graded, *where: Any) -> Path:
         return 1 / 0 if known.submission.student == "cyd" else write(known, *where)  # type: ignore[return-value]
 
-    monkeypatch.setattr(classroom, "read", breaks)
+    monkeypatch.setattr(intake, "read", breaks)
     monkeypatch.setattr(feedback, "write", spills)
     summary = grade([folder], out)
     assert [(student, why.split(":")[0]) for student, _, why in summary.person] == [
@@ -149,7 +151,7 @@ def test_a_grader_that_can_not_start_is_a_usage_error_and_leaves_nothing(
     def broken(chapter: Chapter, told: object) -> Near:
         raise RuntimeError("no JAX here")
 
-    monkeypatch.setattr(classroom, "Grader", broken)
+    monkeypatch.setattr(graders, "Grader", broken)
     hand_in(tiny, folder / "ada.ipynb")
     with pytest.raises(UsageError, match="the grader can't start: no JAX here"):
         grade([folder], tmp_path / "out")
@@ -166,9 +168,86 @@ def test_an_interrupt_ends_the_graders_and_writes_no_marks(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        grade([folder], out, workers=1, told=interrupt)
+        grade([folder], out, Plan(workers=1), interrupt)
     assert near.closed
     assert not (out / "marks.csv").exists()
+
+
+# --- what is kept --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def four(tiny: Chapter, folder: Path) -> Path:
+    """Four submissions with different code."""
+    for student in ("ada", "bob", "cyd", "dan"):
+        hand_in(tiny, folder / student / "x.ipynb", f"# {student}\n{RIGHT}")
+    return folder
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_stopped(
+    four: Path, near: type[Near], out: Path
+) -> None:
+    def stop_at_the_second(marked: object, of: int) -> None:
+        seen.append(marked)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    seen: list[object] = []
+    with pytest.raises(KeyboardInterrupt):
+        grade([four], out, Plan(workers=1), stop_at_the_second)
+    before = len(near.calls)  # the third may have been begun, and lost
+    summary = grade([four], out, Plan(workers=1))
+    assert summary.kept == 2
+    assert len(near.calls) - before == 2
+    assert set(verdicts(summary)) == {"ada", "bob", "cyd", "dan"}
+    assert len((out / "marks.csv").read_text().splitlines()) == 1 + 4 * 2
+
+
+def test_what_is_kept_is_graded_anew_only_when_asked_for(
+    four: Path, near: type[Near], out: Path
+) -> None:
+    first = grade([four], out)
+    second = grade([four], out)
+    assert (second.kept, len(near.calls)) == (4, 4)
+    assert second.marked == first.marked
+    third = grade([four], out, Plan(again=True))
+    assert (third.kept, len(near.calls)) == (0, 8)
+
+
+def test_another_secret_of_the_course_forgets_what_is_kept(
+    four: Path, near: type[Near], out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grade([four], out)
+    monkeypatch.setenv("COURSE_SECRET", "of another year")
+    assert grade([four], out).kept == 0
+    assert len(near.calls) == 8
+
+
+def test_parts_of_a_class_are_disjoint_and_are_merged_without_grading(
+    tiny: Chapter, four: Path, near: type[Near], out: Path, laid_out: Path, tmp_path: Path
+) -> None:
+    hand_in(tiny, four / "eva" / "x.ipynb", text='{"cells": [{"source": "x = 1"}]}')
+    places = [results_folder(tiny, laid_out, tmp_path / f"part{i}") for i in (1, 2, 3)]
+    parts = [grade([four], place, Plan(shard=(i, 3))) for i, place in enumerate(places, 1)]
+    students = sorted(name for part in parts for name in verdicts(part))
+    assert students == ["ada", "bob", "cyd", "dan", "eva"]
+    assert len(near.calls) == 4
+    merged = grade([four], out, Plan(parts=places))
+    assert len(near.calls) == 4
+    assert merged.kept == 4
+    assert verdicts(merged) == {n: v for part in parts for n, v in verdicts(part).items()}
+
+
+def test_a_file_of_verdicts_that_is_none_is_a_usage_error_and_stays(
+    four: Path, near: type[Near], out: Path
+) -> None:
+    (out / "verdicts.db").write_text("mine" * 1000)
+    with pytest.raises(UsageError, match="can't be read"):
+        grade([four], out)
+    assert (out / "verdicts.db").read_text() == "mine" * 1000
+
+
+# --- who counts ----------------------------------------------------------------------------------
 
 
 def test_of_two_notebooks_the_later_counts_and_the_other_is_named(

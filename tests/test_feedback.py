@@ -9,8 +9,9 @@ import pytest
 from in_process import AT, BROKEN, HALF, RIGHT, graded, handed_in
 
 from autograder import feedback
-from autograder.classroom import Turn, without_verdict
 from autograder.course import Chapter
+from autograder.graders import without_verdict
+from autograder.intake import Turn
 from autograder.judge import cases_of
 from autograder.wording import MAX_CODE, clean, clean_code, number, points
 from helpers.exercise import Assessment

@@ -17,10 +17,11 @@ from nbgrader.api import MissingEntry
 from nbgrader.utils import determine_grade
 
 from autograder import gradebook
-from autograder.classroom import Turn, without_verdict
 from autograder.collect import Found
 from autograder.course import Chapter
 from autograder.gradebook import Gradebook, autograded
+from autograder.graders import without_verdict
+from autograder.intake import Turn
 from autograder.submission import Own
 
 NAME = "09_tiny"

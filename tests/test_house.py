@@ -24,6 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NOXFILE = (ROOT / "noxfile.py").read_text()
 CONDA = yaml.safe_load((ROOT / "environment.yml").read_text())
 LOCK = (ROOT / "requirements.lock").read_text()
+KAULDRON_LOCK = (ROOT / "requirements-kauldron.lock").read_text()
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 
 
@@ -50,9 +51,18 @@ def test_every_file_claims_the_same_pythons() -> None:
 # ------------------------------------------------------------------------------------ the lock
 
 
-def test_the_lock_names_no_index_and_no_local_file() -> None:
-    assert not re.findall(r"://|file:|^\s*-|^\S+ @ ", LOCK, re.MULTILINE)
-    assert len(LOCK.splitlines()) > 100
+@pytest.mark.parametrize("lock", [LOCK, KAULDRON_LOCK], ids=["plain", "kauldron"])
+def test_the_lock_names_no_index_and_no_local_file(lock: str) -> None:
+    assert not re.findall(r"://|file:|^\s*-|^\S+ @ ", lock, re.MULTILINE)
+    assert len(lock.splitlines()) > 100
+
+
+def test_kauldron_changes_no_version_that_everyone_else_has() -> None:
+    plain, kauldron = set(LOCK.splitlines()), set(KAULDRON_LOCK.splitlines())
+    assert {line.partition(" ;")[0] for line in plain} <= {
+        line.partition(" ;")[0] for line in kauldron
+    }
+    assert any(line.startswith("kauldron==") for line in kauldron - plain)
 
 
 @pytest.mark.parametrize("python", PYTHONS)

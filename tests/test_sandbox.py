@@ -49,7 +49,7 @@ def outcome(run):
 
 
 def test_the_environment_is_the_policys_and_nothing_else(inside):
-    names = {*policy.ENVIRONMENT, "HOME", "TMPDIR", "PYTHONPATH"}
+    names = {*policy.ENVIRONMENT, "HOME", "TMPDIR", "PYTHONPATH", "XLA_FLAGS"}
     mine = {"PWD", "LC_CTYPE", "TPU_SKIP_MDS_QUERY"}  # set by bubblewrap, Python and JAX
     said = inside("import os\nsaid = ' '.join(os.environ)")
     assert names <= set(said.split()) <= names | mine

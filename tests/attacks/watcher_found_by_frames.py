@@ -11,7 +11,8 @@ from helpers.compiles import CompileCounter
 frame = sys._getframe()
 while frame:
     if "tampering" in frame.f_locals:
-        frame.f_locals["tampering"].before.clear()
+        frame.f_locals["tampering"].held.clear()
+        frame.f_locals["tampering"].code.clear()
     frame = frame.f_back
 asked = []
 CompileCounter.count = property(lambda self: asked.append(self) or int(len(asked) == 1))
