@@ -267,6 +267,25 @@ def batches(key, x, labels, batch_size):
     return jnp.where(mask[..., None], x[places], 0), jnp.where(mask, labels[places], -1), mask
 
 
+# %% 10.1 wrong: turns the data like a ring
+# The examples begin at another place, and neighbours stay together. Mixing takes a permutation.
+# see: 10.3
+def split(key, labels, held_out):
+    order = np.array(jax.random.permutation(key, len(labels)))
+    by_class = [order[labels[order] == c] for c in np.unique(labels)]
+    cut = [np.concatenate([e[s] for e in by_class]) for s in (np.s_[held_out:], np.s_[:held_out])]
+    return cut[0], cut[1]
+
+
+def batches(key, x, labels, batch_size):
+    steps = -(-len(x) // batch_size)
+    order = (jnp.arange(len(x)) + jax.random.randint(key, (), 1, len(x))) % len(x)
+    rest = (0, steps * batch_size - len(x))
+    places = jnp.pad(order, rest).reshape(steps, batch_size)
+    mask = jnp.pad(jnp.ones(len(x), bool), rest).reshape(places.shape)
+    return jnp.where(mask[..., None], x[places], 0), jnp.where(mask, labels[places], -1), mask
+
+
 # %% 10.1 wrong: a key of its own
 # The order comes from a key made inside, so every epoch has the same one. Use the key that is passed.
 # see: 10.3
