@@ -12,6 +12,7 @@ CHAPTERS: dict[int, str] = {
     4: "per_example",
     5: "optimizers",
     6: "donation",
+    7: "pytrees",
     10: "spiral",
 }
 """Number → name. The module here, the folder in solutions/ and the notebook follow from it."""
