@@ -6,6 +6,7 @@ neither prose nor exercises: see `autograder.lint` and `autograder.bank`.
 
 import base64
 import copy
+import json
 import os
 import re
 import struct
@@ -18,7 +19,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
-from autograder import bank, course, nbgrader_course
+from autograder import bank, course, nbgrader_course, source
 from autograder.assembly import METADATA, assembled, given_cells, solution_notebook
 from autograder.course import Chapter
 from autograder.problems import Problem
@@ -32,16 +33,17 @@ SECONDS = 300
 
 
 def build(chapter: Chapter) -> list[Path]:
-    """Writes the chapter's bank of public mistakes and its executed notebook; returns their paths.
+    """Writes what ships of a chapter: mistakes, titles of sections, the executed notebook.
 
-    The bank comes first: a self-check in the notebook may show a mistake out of it. Building again
-    gives the same bytes: an unchanged cell that prints times keeps its old output. Raises
-    SourceError.
+    Returns their paths. The notebook is executed last, as its self-checks show what is in the
+    others. Building again gives the same bytes: an unchanged cell that prints times keeps its old
+    output. Raises SourceError.
     """
     diagnosis.save(chapter.public_bank, bank.public_bank(chapter))
+    write(chapter.public_sections, _sections(chapter))
     notebook = executed(chapter, learner_notebook(chapter))
     write(chapter.notebook, nbformat.writes(notebook).rstrip("\n") + "\n")
-    return [chapter.notebook, chapter.public_bank]
+    return [chapter.notebook, chapter.public_bank, chapter.public_sections]
 
 
 def stale(chapter: Chapter) -> list[Problem]:
@@ -53,6 +55,7 @@ def stale(chapter: Chapter) -> list[Problem]:
     files = {
         chapter.notebook: _notebook_difference(chapter),
         chapter.public_bank: _bank_difference(chapter),
+        chapter.public_sections: _sections_difference(chapter),
     }
     return [Problem(short(path), said, todo) for path, said in files.items() if said]
 
@@ -195,6 +198,19 @@ def _bank_difference(chapter: Chapter) -> str:
     if [(m.exercise, m.name, m.hint, m.see) for m in committed] == said:
         return ""
     return f"it does not say what {short(chapter.source.parent)}/answers.py says of wrong answers"
+
+
+def _sections(chapter: Chapter) -> str:
+    titles = source.sections(source.read(chapter))
+    return json.dumps(titles, indent=1, ensure_ascii=False) + "\n"
+
+
+def _sections_difference(chapter: Chapter) -> str:
+    if not chapter.public_sections.exists():
+        return "there is no such file"
+    if chapter.public_sections.read_text(encoding="utf-8") == _sections(chapter):
+        return ""
+    return "the titles of the chapter's sections are others now"
 
 
 def write(path: Path, text: str) -> None:

@@ -61,11 +61,32 @@ def check(
     problems = []
     for one in chosen(chapter):
         with console.status(f"checking {one.slug}"):
-            problems += [*lint(one), *check_bank(one, seeds, workers=os.cpu_count() or 1)]
+            problems += lint(one)
+            if lacks := one.lacks():
+                console.print(f"its bank is not tried: {lacks}", style="yellow")
+            else:
+                problems += check_bank(one, seeds, workers=os.cpu_count() or 1)
     if problems:
         console.print(table(problems))
         raise typer.Exit(1)
     console.print("✅ nothing to mend")
+
+
+@app.command()
+def release(
+    out: Annotated[Path, typer.Option(help="The zip to write.")] = Path("practical-jax.zip"),
+) -> None:
+    """Pack what learners get: chapters, helpers, set-up files; no solution and no grader."""
+    from autograder import release as packer
+    from autograder.problems import UsageError
+
+    try:
+        names = packer.release(out)
+    except UsageError as error:
+        fail(str(error), code=1)
+    except OSError as error:
+        fail(f"can't write {error.filename or out}: {error.strerror}")
+    typer.echo(f"wrote {out}: {len(names)} files")
 
 
 @app.command()

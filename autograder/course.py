@@ -5,6 +5,7 @@ Paths and parsing only: nothing here builds, runs or grades.
 
 import functools
 import hashlib
+import importlib
 import importlib.util
 import os
 import re
@@ -72,6 +73,29 @@ class Chapter:
     def public_bank(self) -> Path:
         """Fingerprints of known mistakes in the public cases, shipped to learners."""
         return ROOT / "helpers" / "exercises" / f"{self.name}.json"
+
+    @property
+    def public_sections(self) -> Path:
+        """Titles of its sections, for the self-check's links; shipped to learners."""
+        return self.public_bank.with_suffix(".sections.json")
+
+    @property
+    def preloaded(self) -> tuple[str, ...]:
+        """Modules beyond JAX that its answers need: imported once for all learners."""
+        module = importlib.import_module(f"helpers.exercises.{self.name}")
+        return tuple(getattr(module, "PRELOADED", ()))
+
+    def lacks(self) -> str:
+        """The library that it needs and that is not installed, with what to do; "" if none."""
+        for name in dict.fromkeys(module.partition(".")[0] for module in self.preloaded):
+            if not importlib.util.find_spec(name):
+                return f"{self.slug} needs {name}: `uv run noxfile.py -s {name}` adds it"
+        return ""
+
+    def require_libraries(self) -> None:
+        """Raises RuntimeError where a library is missing, with what to do."""
+        if lacks := self.lacks():
+            raise RuntimeError(lacks)
 
     @functools.cached_property
     def exercises(self) -> dict[str, Exercise]:

@@ -53,7 +53,7 @@ def run(asking: Asking, told: Told = lambda done, of: None) -> list[diagnosis.Mi
 
     with ExitStack() as stack:
         for _ in range(workers):
-            parents.put(stack.enter_context(WarmParent()))
+            parents.put(stack.enter_context(WarmParent(asking.chapter.preloaded)))
         pool = stack.enter_context(ThreadPoolExecutor(workers))
         found = []
         for known in pool.map(observe, wrong):

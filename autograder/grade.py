@@ -22,10 +22,11 @@ class Grader:
     """
 
     def __init__(self, chapter: Chapter, told: diagnose.Told = lambda done, of: None) -> None:
+        chapter.require_libraries()
         self.chapter = chapter
         self.asking = Asking(chapter)
         self.bank = diagnose.bank(self.asking, told)
-        self.parent = WarmParent()
+        self.parent = WarmParent(chapter.preloaded)
 
     def __enter__(self) -> Self:
         return self

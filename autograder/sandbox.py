@@ -73,17 +73,18 @@ class Look:
 class WarmParent:
     """A process with JAX imported and no backend started; starts one learner at a time.
 
-    A context manager. Raises RuntimeError where the process does not come up or has more than one
-    thread, since a fork of several threads can hang.
+    modules: what it imports besides. A context manager. Raises RuntimeError where the process does
+    not come up or has more than one thread, since a fork of several threads can hang.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Sequence[str] = ()) -> None:
         self.isolated = not missing()
         self.scratch = tempfile.mkdtemp(prefix="learner-")
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             mode = "isolated" if self.isolated else "limited"
             run = [sys.executable, "-P", "-m", "autograder.student", str(theirs.fileno()), mode]
+            run += modules
             self.process = subprocess.Popen(
                 [*bubblewrap(), *run] if self.isolated else run,
                 pass_fds=[theirs.fileno()],

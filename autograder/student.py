@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax._src.monitoring
@@ -52,8 +52,11 @@ MISSING = object()
 # --- the warm parent -----------------------------------------------------------------------------
 
 
-def main(control_fd: int, isolated: bool) -> None:
-    """Forks one learner for each job that arrives; ends when the judge closes the socket."""
+def main(control_fd: int, isolated: bool, modules: Sequence[str]) -> None:
+    """Forks one learner for each job that arrives; ends when the judge closes the socket.
+
+    modules: what else to import once, for all of them.
+    """
     control = socket.socket(fileno=control_fd)
     jail.die_with_parent()
     jail.adopt_orphans()
@@ -61,6 +64,8 @@ def main(control_fd: int, isolated: bool) -> None:
     for module in pkgutil.walk_packages(helpers.__path__, "helpers."):
         if module.name not in NOT_PRELOADED:
             importlib.import_module(module.name)
+    for name in modules:
+        importlib.import_module(name)
     tampering = Tampering()
     gc.collect()
     gc.freeze()
@@ -323,4 +328,4 @@ if __name__ == "__main__":
     # by its own name, so that learners' `__main__` is theirs and ours is watched like the rest
     from autograder import student
 
-    student.main(int(sys.argv[1]), isolated=sys.argv[2] == "isolated")
+    student.main(int(sys.argv[1]), isolated=sys.argv[2] == "isolated", modules=sys.argv[3:])

@@ -1,6 +1,6 @@
 """`check("1.2")` in a notebook: judges the learner's answer on the public cases, and remembers.
 
-It prints text that is the same on every run, never raises, and knows no hidden case.
+What it shows is the same on every run; it never raises, and knows no hidden case.
 """
 
 import contextlib
@@ -8,14 +8,15 @@ import io
 import json
 import os
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
-from helpers import diagnosis
+from helpers import card, diagnosis
 from helpers.exercise import (
     NOT_YET,
     Assessment,
@@ -31,10 +32,12 @@ from helpers.exercises import CHAPTERS, exercises_of, find
 MARKS = {"full": "✅", "unanswered": "✍️"}
 PRINTED_LINES = 8
 """How many lines of what an answer prints are shown."""
+PATIENCE = 30.0
+"""Seconds after which a check says that it is still running."""
 
 
 def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
-    """Judges the answer to an exercise and prints one line for each of its properties.
+    """Judges the answer to an exercise and shows one line for each of its properties.
 
     exercise_id: "1.2". namespace: where the answer's names are looked up; the notebook's own by
     default, and only those are remembered: what else is tried is no progress. Whatever an answer
@@ -48,14 +51,20 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
         return
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        with (
+            _word_after(PATIENCE, exercise),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
             tried = try_public_cases(exercise, where)
     except KeyboardInterrupt:
         print(f"🧪 {exercise.id} stopped by hand before it had a verdict.")
         return
     assessment = assess(exercise, tried)
     known = diagnosis.match(diagnosis.fingerprint(tried), public_bank(chapter, exercise))
-    print(report(assessment, known if assessment.verdict not in MARKS else None))
+    known = known if assessment.verdict not in MARKS else None
+    html = card.assessed(assessment, known, card.sections(chapter))
+    card.show(card.Report(report(assessment, known), html))
     lines = printed.getvalue().splitlines()
     if lines:
         more = len(lines) - PRINTED_LINES
@@ -63,6 +72,23 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
         print(f"    … and {more} lines more" if more > 0 else "", end="\n" if more > 0 else "")
     if namespace is None:
         remember(assessment)
+
+
+@contextlib.contextmanager
+def _word_after(seconds: float, exercise: Exercise) -> Iterator[None]:
+    """Says in the meantime that a check takes long: nothing can stop a program inside XLA."""
+    text = (
+        f"🧪 {exercise.id} is still running after {seconds:g} s. A loop that never ends, or one in "
+        "Python that jit unrolls to thousands of steps? Interrupt the kernel; if that does not "
+        "help, restart it."
+    )
+    timer = threading.Timer(seconds, print, [text], {"file": sys.stdout, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def try_public_cases(exercise: Exercise, namespace: Mapping[str, Any]) -> list[Tried]:
@@ -140,17 +166,40 @@ def remember(assessment: Assessment) -> None:
 
 
 def progress() -> None:
-    """Prints, chapter by chapter, the points that `check` has seen so far."""
+    """Shows, chapter by chapter, the points that `check` has seen so far, and what comes next."""
     known = _remembered()
-    for number, chapter in CHAPTERS.items():
-        exercises = exercises_of(chapter)
-        got = sum(known.get(key, {}).get("points", 0.0) for key in exercises)
-        print(f"{number:02d} {chapter}: {got:g} of {sum(e.points for e in exercises.values())}")
-        for key, exercise in exercises.items():
-            entry = known.get(key)
-            state = f"{entry['points']:g} of {exercise.points}" if entry else "not tried"
-            mark = MARKS.get(entry["verdict"], "❌") if entry else "·"
-            print(f"   {mark} {key} {exercise.title}: {state}")
+    chapters = {
+        f"{number:02d} {chapter}": [
+            _row(exercise, known.get(key)) for key, exercise in exercises_of(chapter).items()
+        ]
+        for number, chapter in CHAPTERS.items()
+    }
+    told = list(_news(known, [row for rows in chapters.values() for row in rows]))
+    lines = []
+    for name, rows in chapters.items():
+        lines.append(f"{name}: {sum(row.got for row in rows):g} of {sum(row.of for row in rows)}")
+        lines += [f"   {row.mark} {row.id} {row.title}: {row.state}" for row in rows]
+    card.show(card.Report("\n".join([*lines, *told]), card.listed(chapters, told)))
+
+
+def _row(exercise: Exercise, entry: Mapping[str, Any] | None) -> card.Row:
+    about = exercise.id, exercise.title
+    if entry is None:
+        return card.Row("·", *about, 0.0, exercise.points, "not tried")
+    mark = MARKS.get(entry["verdict"], "❌")
+    state = f"{entry['points']:g} of {exercise.points}"
+    return card.Row(mark, *about, entry["points"], exercise.points, state)
+
+
+def _news(known: Mapping[str, Any], rows: Sequence[card.Row]) -> Iterator[str]:
+    """What was tried last, and the first exercise that is not complete."""
+    here = {row.id: row for row in rows}
+    tried = [(entry["when"], key) for key, entry in known.items() if key in here]
+    if tried:
+        when, key = max(tried)
+        yield f"last: {key} {here[key].title}, {here[key].state}, {when}"
+    left = next((row for row in rows if row.mark != MARKS["full"]), None)
+    yield f"next: {left.id} {left.title}" if left else "all complete"
 
 
 def _remembered() -> dict[str, Any]:

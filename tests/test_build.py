@@ -35,12 +35,12 @@ def cell(notebook: NotebookNode, cell_id: str) -> NotebookNode:
 
 
 BUILT: list[bytes] = []
-"""The made-up chapter's notebook and bank, once a test has built them."""
+"""What ships of the made-up chapter, once a test has built them."""
 
 
 @pytest.fixture
 def built(tiny: Chapter) -> Chapter:
-    files = [tiny.notebook, tiny.public_bank]
+    files = [tiny.notebook, tiny.public_bank, tiny.public_sections]
     if not BUILT:
         build.build(tiny)
         BUILT.extend(path.read_bytes() for path in files)
@@ -123,7 +123,7 @@ def test_a_starter_keeps_its_signature_and_is_followed_by_its_check(built):
 
 
 def test_an_unanswered_notebook_runs_and_its_checks_say_so(built):
-    said = cell(committed(built), "check-9-1").outputs[0].text
+    said = cell(committed(built), "check-9-1").outputs[0].data["text/plain"]
     assert "9.1" in said and "not answered yet" in said
 
 
@@ -144,7 +144,7 @@ def test_the_solved_notebook_runs_and_its_checks_and_hidden_tests_give_all_point
     }
     NotebookClient(notebook, kernel_name="python3").execute(env=os.environ | settings)
     first, last = cell(notebook, "check-9-1").outputs
-    assert "4 of 4 points ✅" in first.text
+    assert "4 of 4 points ✅" in first.data["text/plain"]
     assert last.data["text/plain"] == "4.0"  # nbgrader reads the repr as a number
 
 
@@ -274,7 +274,7 @@ def test_a_fresh_build_is_not_stale(built):
 )
 def test_a_changed_source_makes_the_notebook_stale(built, old, new, said):
     edit(built, old, new)
-    (problem,) = build.stale(built)
+    problem = build.stale(built)[0]
     assert problem.where == "chapters/09_tiny.ipynb"
     assert problem.what.startswith(said)
     assert problem.todo == "run `autograder build tiny`"
@@ -296,6 +296,11 @@ def test_another_word_on_a_wrong_answer_makes_the_bank_stale(built, old, new, sa
     assert problem.todo == "run `autograder build tiny`"
 
 
+def test_another_title_of_a_section_makes_the_links_stale(built):
+    edit(built, "# ## 9.2 Bounds", "# ## 9.2 Limits")
+    assert built.public_sections.name in str(build.stale(built)[-1])
+
+
 def test_another_solution_makes_nothing_stale(built):
     edit(built, "max(int(mask.sum()), 1)", "int(mask.sum()) or 1")
     assert build.stale(built) == []
@@ -309,7 +314,7 @@ def test_what_a_reader_of_the_repository_did_to_a_built_notebook_is_stale(built)
 
 
 def test_files_that_were_never_built_are_stale(tiny):
-    assert [problem.what for problem in build.stale(tiny)] == ["there is no such file"] * 2
+    assert [problem.what for problem in build.stale(tiny)] == ["there is no such file"] * 3
 
 
 # --- the commands --------------------------------------------------------------------------------

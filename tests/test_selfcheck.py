@@ -1,10 +1,17 @@
 """`check` in a notebook: one line a property, never an exception, progress remembered."""
 
 import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from html import unescape
 
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
-from helpers import selfcheck
+from helpers import card, selfcheck
+from helpers.diagnosis import Misconception
 from helpers.exercise import Assessment, Finding
 
 
@@ -79,3 +86,72 @@ def test_the_table_of_progress_names_every_exercise(capsys):
     for chapter in selfcheck.CHAPTERS.values():
         for exercise in selfcheck.exercises_of(chapter).values():
             assert exercise.title in out
+
+
+def test_a_check_that_takes_long_says_so_meanwhile(capsys, monkeypatch):
+    monkeypatch.setattr(selfcheck, "PATIENCE", 0.05)
+    selfcheck.check("0.0", {"relative_error": lambda got, want: time.sleep(0.1) or abs(got - want)})
+    out = capsys.readouterr().out
+    assert "0.0 is still running after 0.05 s" in out and "points" in out
+
+
+def test_a_check_that_is_quick_says_nothing_meanwhile(capsys):
+    selfcheck.check("0.0", {})
+    assert "still running" not in capsys.readouterr().out
+
+
+# --- cards ---------------------------------------------------------------------------------------
+
+
+TITLES = {"1.4": "Buckets & a mask"}
+KNOWN = Misconception("1.1", "counts <padding>", "Sum the mask.", "1.4", [])
+
+
+def test_a_card_says_all_that_the_text_says():
+    html = unescape(card.assessed(assessment(), KNOWN, TITLES))
+    for word in ("1.1 Masked mean", "2 of 4 points", "equals float64", "twenty sizes", "pad first"):
+        assert word in html
+    assert html.count("✅") == 1 and html.count("❌") == 2  # each property, and the whole
+
+
+def test_a_card_links_to_the_heading_and_folds_the_hint():
+    html = card.assessed(assessment(), KNOWN, TITLES)
+    assert "href='#1.4-Buckets-&amp;-a-mask'" in html
+    assert "<details" in html and "pad first</details>" in html
+    assert "href" not in card.assessed(assessment(), KNOWN, {})
+
+
+def test_what_an_answer_says_is_no_html_of_ours():
+    said = "<script>alert(1)</script>"
+    finding = Finding("a", "equals float64", 1.0, False, said, said, said, said, "1.4")
+    report = Assessment("1.1", "Masked mean", "zero", 0.0, 4, (finding,), said)
+    for one in (report, replace(report, verdict="unanswered")):
+        html = card.assessed(one, KNOWN, TITLES)
+        assert "<script" not in html and "&lt;script&gt;" in html
+    assert "&lt;padding&gt;" in card.assessed(report, KNOWN, TITLES)
+
+
+def test_a_notebook_gets_the_card_and_a_terminal_the_text(capsys):
+    report = card.Report("plain", "<b>rich</b>")
+    assert DisplayFormatter().format(report)[0] == {
+        "text/plain": "plain",
+        "text/html": "<b>rich</b>",
+    }
+    card.show(report)
+    assert capsys.readouterr().out == "plain\n"
+
+
+def test_progress_says_what_was_tried_last_and_what_comes_next(capsys):
+    selfcheck.progress()
+    assert "next: 0.1" in capsys.readouterr().out
+    selfcheck.remember(replace(assessment(points=4.0, verdict="full"), id="0.1"))
+    selfcheck.progress()
+    said = capsys.readouterr().out
+    assert "last: 0.1" in said and "next: 0.2" in said
+
+
+def test_the_terminal_shows_progress_too(tmp_path):
+    said = subprocess.run(
+        [sys.executable, "-m", "helpers"], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert "next: 0.1" in said.stdout

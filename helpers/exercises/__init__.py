@@ -10,6 +10,7 @@ CHAPTERS: dict[int, str] = {
     2: "nan_safety",
     3: "derivatives",
     4: "per_example",
+    5: "optimizers",
     6: "donation",
     10: "spiral",
 }

@@ -1,0 +1,236 @@
+"""What people see, in a real browser: a chapter in JupyterLab, formgrader, feedback pages."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from autograder.assembly import dashed, reference_answers
+from autograder.course import ROOT, chapter
+
+CHAPTER = chapter("recompilation")
+SUBMITTED = ROOT / "tests" / "sample_class" / "submitted"
+STUDENTS = ["ada", "emil", "kim"]
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+QUIET += " --disable-component-update --disable-sync"
+PATIENCE = 90_000
+"""Milliseconds; a chapter runs in a quarter of a minute where nothing else does."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: apt install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET.split())
+        yield opened
+        opened.close()
+
+
+@dataclass
+class Heard:
+    """What a page complained of, and whom it asked besides its own server."""
+
+    errors: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def opened(browser: Browser, url: str, width: int = 1280) -> Iterator[tuple[Page, Heard]]:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_default_timeout(PATIENCE)
+    heard = Heard()
+    own = re.compile(r"(http|ws)://127\.0\.0\.1|data:|blob:|file:|about:")
+    page.on("console", lambda said: heard.errors.append(said.text) if said.type == "error" else 0)
+    page.on("pageerror", lambda error: heard.errors.append(str(error)))
+    page.on("request", lambda asked: own.match(asked.url) or heard.outside.append(asked.url))
+    page.goto(url)
+    yield page, heard
+    page.close()
+    assert heard == Heard()
+
+
+@contextmanager
+def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
+    """JupyterLab in a folder, for somebody who has never used it; yields its address."""
+    settings = home / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    news = {"fetchNews": "false", "checkForUpdates": False}
+    (settings / "notification.jupyterlab-settings").write_text(json.dumps(news))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"]
+    command += [f"--port={port}", "--ServerApp.port_retries=0", "--ip=127.0.0.1"]
+    command += ["--IdentityProvider.token=", "--ServerApp.password="]
+    command += ["--LabApp.expose_app_in_browser=True"]
+    paths = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    own = {
+        "HOME": str(home),
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "run"),
+        "COURSE_PROGRESS": str(home / "progress.json"),
+        "PATH": os.pathsep.join(paths),
+    }
+    with (home / "server.log").open("w") as log:
+        server = subprocess.Popen(
+            command, cwd=folder, env={**os.environ, **own}, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            yield _when_up(f"http://127.0.0.1:{port}", server, home / "server.log")
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def _when_up(address: str, server: subprocess.Popen[bytes], log: Path) -> str:
+    for _ in range(600):
+        assert server.poll() is None, log.read_text()[-2000:]
+        try:
+            urllib.request.urlopen(f"{address}/api", timeout=2).close()
+            return address
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(log.read_text()[-2000:])
+
+
+# --- a learner -----------------------------------------------------------------------------------
+
+IDLE = """() => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  return panel?.sessionContext?.session?.kernel?.status === 'idle';
+}"""
+ALL_RUN = """() => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  const code = [...panel.content.model.cells].filter(cell => cell.type === 'code');
+  return code.some(cell => cell.executionCount !== null)
+    && code.every(cell => (cell.executionState ?? 'idle') === 'idle')
+    && panel.sessionContext.session.kernel.status === 'idle';
+}"""
+WRITE_AND_RUN = """async ([id, source]) => {
+  const { content, sessionContext } = window.jupyterapp.shell.currentWidget;
+  const cells = content.widgets;
+  for (const [at, text] of [[cells.findIndex(c => c.model.id === 'answer-' + id), source],
+                            [cells.findIndex(c => c.model.id === 'check-' + id), null]]) {
+    if (text !== null) cells[at].model.sharedModel.setSource(text);
+    content.activeCellIndex = at;
+    await window.jupyterapp.commands.execute('notebook:run-cell');
+  }
+}"""
+
+
+VALIDATED = "() => /Success|failed/i.test(document.querySelector('.jp-Dialog')?.innerText)"
+
+
+def test_a_learner_runs_a_chapter_answers_wrongly_is_told_why_and_answers_rightly(
+    browser: Browser, tmp_path: Path
+) -> None:
+    folder = tmp_path / "course"
+    shutil.copytree(ROOT / "chapters", folder / "chapters")
+    (tmp_path / "home").mkdir()
+    wrong = next(a for a in CHAPTER.answers if a.exercise == "1.3" and a.kind == "wrong")
+    with (
+        jupyterlab(folder, tmp_path / "home") as address,
+        opened(browser, f"{address}/lab/tree/chapters/{CHAPTER.notebook.name}?reset") as (page, _),
+    ):
+        page.wait_for_selector("#jupyterlab-splash", state="detached")
+        page.wait_for_function(IDLE)
+        page.get_by_role("menuitem", name="Run", exact=True).first.click()
+        page.get_by_text("Run All Cells", exact=True).first.click()
+        page.wait_for_function(ALL_RUN)
+
+        page.evaluate(WRITE_AND_RUN, [dashed("1.3"), wrong.source])
+        card = page.locator(".jp-Cell.jp-mod-active .jp-RenderedHTML")
+        card.get_by_text("This looks like").wait_for()
+        assert wrong.name in card.inner_text()
+        card.get_by_text("a hint").first.click()
+        assert "saw" in card.inner_text() and "❌" in card.inner_text()
+        _keep_picture(page, "card_wrong")
+        link = card.get_by_role("link").first
+        section = link.inner_text().removeprefix("§")
+        link.click()
+        page.locator(".jp-MarkdownCell h2", has_text=section).first.wait_for()
+        page.wait_for_timeout(500)
+        assert page.locator(".jp-MarkdownCell h2", has_text=section).first.is_visible()
+        _keep_picture(page, "after_link")
+
+        page.evaluate(WRITE_AND_RUN, [dashed("1.3"), reference_answers(CHAPTER)["1.3"]])
+        card.get_by_text("✅ Complete").wait_for()
+        assert "❌" not in card.inner_text()
+        _keep_picture(page, "card_right")
+
+        page.get_by_role("button", name=re.compile("Validate")).first.click()
+        dialog = page.locator(".jp-Dialog")
+        dialog.wait_for()
+        page.wait_for_function(
+            "() => /Success|failed/i.test(document.querySelector('.jp-Dialog')?.innerText)"
+        )
+        assert "Success" in dialog.inner_text()
+
+
+# --- an instructor -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graded class of three."""
+    out = tmp_path_factory.mktemp("graded")
+    paths = [str(SUBMITTED / student) for student in STUDENTS]
+    command = [sys.executable, "-m", "autograder", "grade", *paths, "--out", str(out)]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 1  # kim
+    return out
+
+
+def test_formgrader_shows_the_marks(browser: Browser, results: Path, tmp_path: Path) -> None:
+    with jupyterlab(results, tmp_path) as address:
+        place = f"{address}/formgrader/gradebook/{CHAPTER.slug}/{CHAPTER.slug}"
+        with opened(browser, place) as (page, _):
+            page.get_by_text("Submission #").first.wait_for()
+            shown = page.locator("table").inner_text()
+            _keep_picture(page, "formgrader")
+    totals: Counter[str] = Counter()
+    with (results / "marks.csv").open(newline="", encoding="utf-8") as stream:
+        for row in csv.DictReader(stream):
+            totals[row["student"]] += float(row["points"])
+    most = sum(exercise.points for exercise in CHAPTER.exercises.values())
+    found = re.findall(rf"#\d+\t([\d.]+) / {most}\t", shown)
+    assert sorted(found) == sorted(f"{totals[student]:g}" for student in STUDENTS)  # without names
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("student", STUDENTS)
+def test_a_feedback_page_fits_the_screen(
+    browser: Browser, results: Path, student: str, width: int
+) -> None:
+    (path,) = (results / "feedback" / student).glob("*.html")
+    with opened(browser, path.as_uri(), width) as (page, _):
+        assert page.locator("h1").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        _keep_picture(page, f"feedback_{student}_{width}")
+
+
+def _keep_picture(page: Page, name: str) -> None:
+    """For people, where COURSE_PICTURES names a folder."""
+    if folder := os.environ.get("COURSE_PICTURES"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
