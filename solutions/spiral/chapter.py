@@ -276,7 +276,7 @@ assert divmod(666, 72) == (9, 18) and 720 - 3 * 18 == 666
 # examples from the front lets these count twice.
 #
 # ✅ Fill up with rows that are marked as padding, and let the **mask** go with the batch. What
-# stands in the padding should be harmless and easy to recognise: zeros for x, and −1 for a label,
+# stands in the padding should be harmless and easy to recognise: zeros for x, and for a label `-1`,
 # which no class has.
 #
 # 💡 **Every example once an epoch: mix them, pad the last batch, and carry the mask along.**
