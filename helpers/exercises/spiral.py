@@ -80,7 +80,8 @@ def keys(*seeds: int) -> list[Any]:
     """What `jax.random.key` makes of each seed, without the program that it compiles."""
     import jax
 
-    return [jax.random.wrap_key_data(np.array([0, seed], np.uint32)) for seed in seeds]
+    numbers: list[Any] = [np.array([0, seed], np.uint32) for seed in seeds]
+    return [jax.random.wrap_key_data(each) for each in numbers]
 
 
 def at_first_only(key: str, compilations: Sequence[int], most: int, what: str) -> Iterator[Row]:
@@ -182,10 +183,8 @@ def judge_split(labels: Array, held_out: int, sides: Any) -> Iterator[Row]:
     differ = not np.array_equal(tests[0], tests[1])
     yield expect.true("strata", differ, seen="the same examples for two keys")
     ranks = [np.flatnonzero(labels == c) for c in (1, 2)]
-    twins = [
-        np.array_equal(*(np.flatnonzero(np.isin(rank, test)) for rank in ranks))
-        for test in tests[:2]
-    ]
+    places_of = [[np.flatnonzero(np.isin(rank, test)) for rank in ranks] for test in tests[:2]]
+    twins = [np.array_equal(first, second) for first, second in places_of]
     text = "the same places in two classes of equal size, for each key"
     yield expect.true("strata", not all(twins), seen=text, expected="draws of their own")
 
@@ -261,7 +260,7 @@ def leaves_of(tree: Tree) -> list[Any]:
 
     found: list[Any] = []
     for leaf in jax.tree.leaves(tree):
-        is_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(
+        is_key = isinstance(leaf, jax.Array) and jax.numpy.issubdtype(
             leaf.dtype, jax.dtypes.prng_key
         )
         try:
@@ -307,7 +306,7 @@ class State(Exercise):
         seen = self.look(state, given, key)
         twin = new_state(Recipe(peak), given, key)
         other = new_state(Recipe(peak / 2), given, key)
-        shapes = [jax.tree.structure(each) for each in (state, twin, other)]
+        shapes: list[Any] = [jax.tree.structure(each) for each in (state, twin, other)]
         seen |= {"equal": shapes[0] == shapes[1], "unequal": shapes[0] != shapes[2]}
         seen["equal recipes"] = bool(state.recipe == twin.recipe)
         chain = [jax.tree.leaves(state)]
@@ -334,7 +333,12 @@ class State(Exercise):
         all_leaves = jax.tree.leaves(state)
         where = [place for place in places(state) if place is not None]
         inside: list[str] = []
-        jax.eval_shape(lambda s: inside.append(type(s.recipe.peak).__name__) or s.step, state)
+
+        def look_inside(state: Any) -> Any:
+            inside.append(type(state.recipe.peak).__name__)
+            return state.step
+
+        jax.eval_shape(look_inside, state)
         return {
             "params": leaves_of(state.params),
             "ema": leaves_of(state.ema),
@@ -357,7 +361,8 @@ class State(Exercise):
             yield expect.equal("value", len(seen[name]), len(wanted), unit=f"leaves of {name}")
             for got, leaf in zip(seen[name], wanted, strict=False):
                 yield expect.equal("value", got, np.asarray(leaf), hint=f"That is in the {name}.")
-        zeros = [np.zeros(())] + 2 * [np.zeros(np.shape(x)) for x in wanted] + [np.zeros(())]
+        shapes = [(), *2 * [np.asarray(x).shape for x in wanted], ()]
+        zeros = [np.zeros(shape) for shape in shapes]
         count = len(seen["opt_state"])
         yield expect.equal("value", count, len(zeros), unit="leaves of the opt_state")
         for got, leaf in zip(seen["opt_state"], zeros, strict=False):
@@ -680,7 +685,7 @@ def by_hand(rng: np.random.Generator) -> tuple[Any, ...]:
 
 def to_learn(rng: np.random.Generator) -> tuple[Any, ...]:
     """A spiral of 290 points in the same shapes, a hundred epochs, and its turn and mirror."""
-    law = [float(rng.uniform(0.0, 2 * np.pi)), int(rng.choice([-1, 1]))]
+    law = float(rng.uniform(0.0, 2 * np.pi)), int(rng.choice([-1, 1]))
     points, names = spiral_points(rng, 97, *law)
     x = np.zeros((300, 3), np.float32)
     labels = np.full(300, -1, np.int32)
@@ -962,7 +967,9 @@ def loss_of_a_guess() -> str:
     """Question 10.d."""
     from helpers import losses
 
-    value = float(losses.cross_entropy(np.zeros((1, 3), np.float32), np.zeros(1, np.int32))[0])
+    logits: Any = np.zeros((1, 3), np.float32)
+    labels: Any = np.zeros(1, np.int32)
+    value = float(losses.cross_entropy(logits, labels)[0])
     return {0.333: "a", 0.693: "b", 1.099: "c"}.get(round(value, 3), "?")
 
 
@@ -997,10 +1004,12 @@ def copy_of_a_weak_one() -> str:
     import jax
     import jax.numpy as jnp
 
-    seen = [jnp.copy(jnp.asarray(1.0)), jax.jit(lambda x: x + np.float32(0))(jnp.asarray(1.0))]
-    return {(True, False): "b", (False, False): "a"}.get(
-        tuple(bool(x.weak_type) for x in seen), "?"
-    )
+    seen: list[Any] = [
+        jnp.copy(jnp.asarray(1.0)),
+        jax.jit(lambda x: x + np.float32(0))(jnp.asarray(1.0)),
+    ]
+    copied, returned = (bool(x.weak_type) for x in seen)
+    return {(True, False): "b", (False, False): "a"}.get((copied, returned), "?")
 
 
 QUIZ = [

@@ -276,7 +276,7 @@ assert divmod(666, 72) == (9, 18) and 720 - 3 * 18 == 666
 # examples from the front lets these count twice.
 #
 # ✅ Fill up with rows that are marked as padding, and let the **mask** go with the batch. What
-# stands in the padding should be harmless and easy to recognise: zeros for x, and −1 for a label,
+# stands in the padding should be harmless and easy to recognise: zeros for x, and for a label `-1`,
 # which no class has.
 #
 # 💡 **Every example once an epoch: mix them, pad the last batch, and carry the mask along.**
@@ -419,7 +419,7 @@ assert jnp.copy(weak).weak_type and not jnp.array(weak, weak.dtype).weak_type
 #   pytree: what a jitted function gets and returns. Its leaves are those of the first five.
 # - `params` and `ema` have the numbers and the structure of the given params, which are any nest
 #   of dicts and lists of float32 arrays, some of them perhaps weakly typed. `opt_state` is what
-#   `recipe.optimizer().init(params)` returns, `step` is an int32 array of 0, and `key` is a key
+#   `recipe.optimizer().init(params)` returns, `step` is an int32 scalar of 0, and `key` is a key
 #   equal to the given one.
 # - A program that donates the whole state accepts it; the given params and key stay alive. No
 #   leaf is weakly typed.
@@ -726,8 +726,9 @@ assert all(losses_of[-10:].mean() < 0.05 for _, losses_of, *_ in runs)
 # ## 10.8 How good it is
 #
 # Whatever comes out of an evaluation can be checked. `to64` takes the trained parameters to NumPy,
-# and a few lines there compute the network, its loss and its accuracy in float64. (On a GPU, matrix products have ten bits of mantissa unless told otherwise; `highest`
-# asks for all of them, and changes nothing on a CPU.)
+# and a few lines there compute the network, its loss and its accuracy in float64. (On a GPU,
+# matrix products have ten bits of mantissa unless told otherwise; `highest` asks for all of them,
+# and changes nothing on a CPU.)
 
 # %% tags=["claim"]
 params, _, train_set, (test_x, test_labels) = runs[0]
