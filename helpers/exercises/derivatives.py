@@ -44,6 +44,14 @@ def largest_array(fn: Callable[..., Any], *args: Any) -> int:
     return max(sizes(jax.make_jaxpr(fn)(*args).jaxpr), default=0)
 
 
+def beyond(count: int, limit: int) -> int:
+    """A count that is beyond a limit; 0 within it, for there one sound way is as good as another.
+
+    Known mistakes are told by what they do: this is none of it.
+    """
+    return count if count > limit else 0
+
+
 def shapeless(n: int) -> Array:
     """A point of n different numbers, for programs that are traced and never run."""
     return np.linspace(0.5, 1.5, n, dtype=np.float32)
@@ -241,12 +249,14 @@ class NewtonByProducts(Exercise):
     ) -> Mapping[str, Any]:  # fmt: skip
         if task == "solve":
             a, b = problems["a"], problems["b"]
-            return {"solutions": solving_program()(conjugate_gradient, steps, a, b)}
+            found = list(np.asarray(solving_program()(conjugate_gradient, steps, a, b)))
+            return {"solutions": found, "is 0": [bool(np.all(x == 0)) for x in found]}
         if task == "newton":
             q, c, x = problems["q"], problems["c"], problems["x"]
-            return {"points": newton_program()(newton_cg_step, steps, q, c, x)}
+            return {"points": list(np.asarray(newton_program()(newton_cg_step, steps, q, c, x)))}
         x = shapeless(CHAIN)
-        return {"largest": largest_array(lambda x: newton_cg_step(chain_energy, x, steps), x)}
+        largest = largest_array(lambda x: newton_cg_step(chain_energy, x, steps), x)
+        return {"largest": beyond(largest, CHAIN**2 - 1)}
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         task, problems, steps = case
@@ -256,18 +266,17 @@ class NewtonByProducts(Exercise):
                 unit="numbers in the largest array", hint=f"n² is {CHAIN**2} here.",
             )  # fmt: skip
         elif task == "solve":
-            found = np.asarray(seen["solutions"])
             for (key, name), a, b, x in zip(
-                problems["names"], problems["a"], problems["b"], found, strict=True
+                problems["names"], problems["a"], problems["b"], seen["solutions"], strict=True
             ):
                 yield near(key, x, cg64(a, b, steps)[0], hint=f"That is {name}.")
         else:
-            found = np.asarray(seen["points"])
             for name, q, c, x, end in zip(
-                *(problems[part] for part in ("names", "q", "c", "x")), found, strict=True
+                *(problems[part] for part in ("names", "q", "c", "x")), seen["points"], strict=True
             ):
                 step, _ = cg64(curvature64(q, c, x), -slope64(q, c, x), steps)
-                row = near("step", end - x, step, hint=f"That is the step in {name}.")
+                went = np.asarray(end, np.float64) - x
+                row = near("step", went, step, hint=f"That is the step in {name}.")
                 yield row
                 if name != VALLEY:
                     yield replace(row, key="curvature")
@@ -320,7 +329,7 @@ def rotated(rng: np.random.Generator, eigenvalues: Sequence[float]) -> Array:
 
 
 def systems(rng: np.random.Generator) -> dict[str, Any]:
-    """Eight systems in 6 unknowns for exercise 3.2: a (8, 6, 6), b (8, 6), float32."""
+    """Nine systems in 6 unknowns for exercise 3.2: a (9, 6, 6), b (9, 6), float32."""
     spread, three = [0.5, 0.8, 1.3, 2.0, 3.0, 4.0], [0.5, 0.5, 1.5, 1.5, 4.0, 4.0]
     b = rng.uniform(0.5, 1.5, (4, 6)) * rng.choice([-1, 1], (4, 6))
     made = [
@@ -328,7 +337,8 @@ def systems(rng: np.random.Generator) -> dict[str, Any]:
         (("best", "a matrix with 3 different eigenvalues"), rotated(rng, three), b[1]),
         (("edges", "2·I: solved after 1 iteration"), 2 * np.eye(6), np.round(b[2])),
         (("edges", "b = 0"), rotated(rng, spread), np.zeros(6)),
-        (("edges", "b of size 1e-5"), rotated(rng, spread), 1e-5 * b[3]),
+        (("best", "a matrix with one small eigenvalue"), *hard_to_finish(rng)),
+        (("edges", "b of size 1e-7"), rotated(rng, spread), 1e-7 * b[3]),
         (("curvature", "negative curvature at once"), *bent(rng, 0)),
         (("curvature", "negative curvature after a step"), *bent(rng, 1)),
         (("curvature", "no curvature along b"), np.diag(np.arange(6)), 1.5 * np.eye(6)[0]),
@@ -339,6 +349,14 @@ def systems(rng: np.random.Generator) -> dict[str, Any]:
         "a": np.array([made[i][1] for i in order], np.float32),
         "b": np.array([made[i][2] for i in order], np.float32),
     }
+
+
+def hard_to_finish(rng: np.random.Generator) -> tuple[Array, Array]:
+    """A system whose residual is 2e-4 of b after 2 iterations, where a tenth of x is missing."""
+    axes, _ = np.linalg.qr(rng.standard_normal((6, 6)))
+    small = 0.002
+    parts = np.array([*rng.uniform(0.3, 0.6, 5), 2e-4]) * rng.choice([-1, 1], 6)
+    return (axes * [2, 2, 2, 1, 1, small]) @ axes.T, axes @ parts
 
 
 def bent(rng: np.random.Generator, after: int) -> tuple[Array, Array]:
@@ -438,13 +456,11 @@ class GaussNewtonProduct(Exercise):
         self, gauss_newton_product: Answer, task: str, problem: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         if task != "trace":
-            return {"product": layer_program()(gauss_newton_product, problem)}
+            product = layer_program()(gauss_newton_product, problem)
+            return {"product": product, "type": type(product).__name__}
         w = shapeless(WEIGHTS)
-        return {
-            "largest": largest_array(
-                lambda w, v: gauss_newton_product(bent_line, log_cosh, w, v), w, w
-            )
-        }
+        largest = largest_array(lambda w, v: gauss_newton_product(bent_line, log_cosh, w, v), w, w)
+        return {"largest": beyond(largest, OUTPUTS**2 - 1)}
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         task, problem = case
@@ -457,12 +473,16 @@ class GaussNewtonProduct(Exercise):
             return
         product = seen["product"]
         whole = isinstance(product, Mapping) and set(product) == {"w", "b"}
-        yield expect.true(
-            "tree", whole, seen=expect.describe(product), expected="a dict of w and b, like `w`"
-        )
+        form, like = expect.describe(product), "a dict of w and b, like `w`"
+        if isinstance(product, list):  # what a tuple has become on its way here
+            form = f"a {seen['type']} of {len(product)}"
+        yield expect.true("tree", whole, seen=form, expected=like)
         key = "squares" if list(problem["mix"]) == MIXES["squares"] else "curved"
+        if not whole:
+            yield expect.true(key, False, seen=form, expected=like)
+            return
         for name, want in product64(problem).items():
-            part = product[name] if whole else None
+            part = product[name]
             hint = f"That is the part of {name!r}."
             yield near(key, part, want, hint=hint)
             shape = list(np.asarray(part).shape)
@@ -550,7 +570,7 @@ class HessianDiagonal(Exercise):
     properties = {
         "exact": Property("is exact where the Hessian is diagonal", 1.5, see="3.10"),
         "unbiased": Property("is the diagonal on average", 1, see="3.10"),
-        "spread": Property("varies as little as the mean of independent probes", 1, see="3.10"),
+        "spread": Property("varies as the mean of independent probes does", 1, see="3.10"),
         "random": Property("is decided by the key: another key, another estimate", 0.5, "3.10"),
         "memory": Property("never holds n² numbers", 1, see="3.7"),
     }
@@ -574,7 +594,8 @@ class HessianDiagonal(Exercise):
         def whole(x: Any, seed: Any) -> Any:
             return hessian_diagonal(chain_energy, x, jax.random.key(seed), 4)
 
-        return {"largest": largest_array(whole, shapeless(UNKNOWNS), np.uint32(0))}
+        largest = largest_array(whole, shapeless(UNKNOWNS), np.uint32(0))
+        return {"largest": beyond(largest, UNKNOWNS**2 - 1)}
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         task, *problem = case
@@ -615,6 +636,9 @@ def judge_draws(estimates: Array, want: Array, off: Array) -> Iterator[Row]:
     hint = f"With {PROBES} independent probes the variance is an {PROBES}th of that of one."
     unit = "times the variance of such a mean"
     yield expect.at_most("spread", round(ratio, 3), 1.6, unit=unit, hint=hint)
+    ratio = float(np.mean(np.var(draws, axis=0, ddof=1) / variance))
+    hint = f"So little is no mean of {PROBES} probes: it takes more products, or nothing is drawn."
+    yield expect.at_least("spread", round(ratio, 3), 0.5, unit=unit, hint=hint)
     apart = float(np.min(np.ptp(draws, axis=0) / np.sqrt(variance)))
     unit = "standard deviations between the estimates furthest apart"
     yield expect.at_least("random", round(apart, 3), 0.5, unit=unit)
@@ -709,8 +733,8 @@ class ImplicitFixedPoint(Exercise):
 
         kept = jax.tree.leaves(jax.eval_shape(pullback, a))
         return {
-            "kept": sum(math.prod(each.shape) for each in kept),
-            "largest": largest_array(both_ways, a),
+            "kept": beyond(sum(math.prod(each.shape) for each in kept), KEPT),
+            "largest": beyond(largest_array(both_ways, a), KEPT),
         }
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
@@ -723,12 +747,12 @@ class ImplicitFixedPoint(Exercise):
             yield expect.at_most("memory", seen["largest"], KEPT, unit=unit, hint=hint)
             return
         x = solve64(a)
-        yield expect.close("value", seen["x"], x, atol=2e-4)
+        yield expect.close("value", seen["x"], x, atol=1e-4)
         gradient = near("gradient", seen["gradient"], implicit64(a, x, ct))
         yield gradient
         yield expect.true("start", gradient.passed, seen="another gradient")
         hint = "Where the iteration began does not move the solution."
-        yield expect.close("start", seen["gradient of x0"], np.zeros(4), atol=1e-3, hint=hint)
+        yield expect.close("start", seen["gradient of x0"], np.zeros(4), atol=1e-4, hint=hint)
 
 
 KEPT = 120
@@ -743,16 +767,22 @@ def squash(a: Any, x: Any) -> Any:
 
 
 def network(rng: np.random.Generator, far: float) -> tuple[Array, Array, Array]:
-    """For exercise 3.5: a (4, 5) that contracts slowly, a start (4,) so far off, a cotangent."""
+    """For exercise 3.5: a (4, 5) that contracts slowly, a start (4,) so far off, a small cotangent.
+
+    Along one direction an error shrinks by 0.88 to 0.9 a step and keeps its sign, so that what is
+    left adds up; the start is far off along it.
+    """
     rate = 0.0
-    while not 0.8 < rate < 0.9:
-        w = 0.9 * np.linalg.qr(rng.standard_normal((4, 4)))[0]
-        c = rng.uniform(0.1, 0.3, (4, 1)) * rng.choice([-1, 1], (4, 1))
+    while not 0.88 < rate < 0.9:
+        axes, turn = (np.linalg.qr(rng.standard_normal((n, n)))[0] for n in (4, 3))
+        slow, fast = axes[:, :1], axes[:, 1:]
+        w = 0.9 * slow @ slow.T + 0.6 * fast @ turn @ fast.T
+        c = 0.01 * slow + fast @ rng.uniform(0.03, 0.12, (3, 1))
         a = np.concatenate([w, c], axis=1).astype(np.float32)
         slope = 1 - solve64(a) ** 2
-        rate = np.max(np.abs(np.linalg.eigvals(slope[:, None] * w)))
-    x0 = (far * rng.uniform(0.5, 1.0, 4)).astype(np.float32)
-    return a, x0, rng.uniform(0.5, 1.5, 4).astype(np.float32)
+        rate = np.max(np.linalg.eigvals(slope[:, None] * w).real)
+    ct = rng.uniform(0.005, 0.015, 4).astype(np.float32)
+    return a, (2 * far * slow[:, 0]).astype(np.float32), ct
 
 
 @functools.cache

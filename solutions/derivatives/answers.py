@@ -284,8 +284,9 @@ def newton_cg_step(f, x, steps):
 
 
 # %% 3.2 wrong: the library's CG, which takes every matrix for positive definite
-# `jax.scipy.sparse.linalg.cg` does not look at the sign of pᵀAp: where the curvature is negative it
-# walks uphill. Away from a minimum a Hessian has such directions.
+# `jax.scipy.sparse.linalg.cg` does not look at the sign of pᵀAp: where the curvature is negative
+# it walks uphill. Away from a minimum a Hessian has such directions. A loop of your own that
+# watches the residual only does the same.
 # see: 3.8
 def conjugate_gradient(matvec, b, steps):
     return jax.scipy.sparse.linalg.cg(matvec, b, tol=1e-6, maxiter=steps)[0]
@@ -414,6 +415,82 @@ def conjugate_gradient(matvec, b, steps):
 
     def going(state):
         return (state[0] < steps) & (state[2] @ state[2] > 1e-6) & ~state[4]
+
+    return jax.lax.while_loop(going, advance, (0, jnp.zeros_like(b), b, b, False))[1]
+
+
+def newton_cg_step(f, x, steps):
+    slope = jax.grad(f)(x)
+    return x + conjugate_gradient(lambda v: hvp_forward_over_reverse(f, x, v), -slope, steps)
+
+
+# %% 3.2 wrong: an absolute tolerance on the length
+# The length of the residual is compared with 1e-6 itself. A `b` of size 1e-7 is below that before
+# the first iteration, and the answer is 0. Compare with 1e-6 times the length of `b`.
+# see: 3.8
+def conjugate_gradient(matvec, b, steps):
+    def advance(state):
+        step, x, r, p, _ = state
+        ap = matvec(p)
+        bent = p @ ap <= 0
+        alpha = (r @ r) / jnp.where(bent, 1.0, p @ ap)
+        fresh = r - alpha * ap
+        x = jnp.where(bent, jnp.where(step == 0, b, x), x + alpha * p)
+        return step + 1, x, fresh, fresh + (fresh @ fresh) / (r @ r) * p, bent
+
+    def going(state):
+        return (state[0] < steps) & (jnp.linalg.norm(state[2]) > 1e-6) & ~state[4]
+
+    return jax.lax.while_loop(going, advance, (0, jnp.zeros_like(b), b, b, False))[1]
+
+
+def newton_cg_step(f, x, steps):
+    slope = jax.grad(f)(x)
+    return x + conjugate_gradient(lambda v: hvp_forward_over_reverse(f, x, v), -slope, steps)
+
+
+# %% 3.2 wrong: a thousandth is enough
+# 1e-6 is a bound on the *length* of the residual. On its square it is 1e-12: with 1e-6 the loop
+# stops at a thousandth of `b`. Along an eigenvector with a small eigenvalue a small residual is a
+# large error.
+# see: 3.8
+def conjugate_gradient(matvec, b, steps):
+    def advance(state):
+        step, x, r, p, _ = state
+        ap = matvec(p)
+        bent = p @ ap <= 0
+        alpha = (r @ r) / jnp.where(bent, 1.0, p @ ap)
+        fresh = r - alpha * ap
+        x = jnp.where(bent, jnp.where(step == 0, b, x), x + alpha * p)
+        return step + 1, x, fresh, fresh + (fresh @ fresh) / (r @ r) * p, bent
+
+    def going(state):
+        return (state[0] < steps) & (state[2] @ state[2] > 1e-6 * (b @ b)) & ~state[4]
+
+    return jax.lax.while_loop(going, advance, (0, jnp.zeros_like(b), b, b, False))[1]
+
+
+def newton_cg_step(f, x, steps):
+    slope = jax.grad(f)(x)
+    return x + conjugate_gradient(lambda v: hvp_forward_over_reverse(f, x, v), -slope, steps)
+
+
+# %% 3.2 wrong: `b` whenever the curvature is not positive
+# `b` is the answer only if that happens in the first iteration, where x is still 0. Later x is
+# better than `b`: return it as it is.
+# see: 3.8
+def conjugate_gradient(matvec, b, steps):
+    def advance(state):
+        step, x, r, p, _ = state
+        ap = matvec(p)
+        bent = p @ ap <= 0
+        alpha = (r @ r) / jnp.where(bent, 1.0, p @ ap)
+        fresh = r - alpha * ap
+        x = jnp.where(bent, b, x + alpha * p)
+        return step + 1, x, fresh, fresh + (fresh @ fresh) / (r @ r) * p, bent
+
+    def going(state):
+        return (state[0] < steps) & (state[2] @ state[2] > 1e-12 * (b @ b)) & ~state[4]
 
     return jax.lax.while_loop(going, advance, (0, jnp.zeros_like(b), b, b, False))[1]
 
@@ -848,7 +925,7 @@ def hessian_diagonal(f, x, key, probes):
 def fixed_point(g, a, x0):
     def going(state):
         step, old, new = state
-        return (step < 1000) & (jnp.max(jnp.abs(new - old)) > 1e-6)
+        return (step < 1000) & (jnp.max(jnp.abs(new - old)) > 1e-7)
 
     def again(state):
         step, _, new = state
@@ -943,7 +1020,7 @@ def fixed_point(g, a, x0):
 
 # %% 3.5 wrong: one step at the solution
 # Differentiating one more application of g gives ∂g/∂a alone. It forgets that x moves too: the
-# factor (I − ∂g/∂x)⁻¹ is missing.
+# factor (I − ∂g/∂x)⁻¹ is missing. In a rule that is u = v, where only the iteration for u begins.
 # see: 3.11
 def fixed_point(g, a, x0):
     frozen, start = jax.lax.stop_gradient(a), jax.lax.stop_gradient(x0)
@@ -1088,6 +1165,91 @@ def _backward(g, saved, ct):
     a, x = saved
     _, pull = jax.vjp(g, a, x)
     u = jax.lax.fori_loop(0, 200, lambda _, u: ct + pull(u)[1], ct)
+    return pull(u)[0], jnp.zeros_like(x)
+
+
+fixed_point.defvjp(_forward, _backward)
+
+
+# %% 3.5 wrong: fifty iterations, whatever g is
+# Where an error shrinks by 0.9 a step, fifty steps leave half a percent of it, of x and of the
+# adjoint. Go on until nothing changes any more, with a cap of a thousand or so.
+# see: 3.11
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def fixed_point(g, a, x0):
+    return jax.lax.fori_loop(0, 50, lambda _, x: g(a, x), x0)
+
+
+def _forward(g, a, x0):
+    x = fixed_point(g, a, x0)
+    return x, (a, x)
+
+
+def _backward(g, saved, ct):
+    a, x = saved
+    _, pull = jax.vjp(g, a, x)
+    u = jax.lax.fori_loop(0, 50, lambda _, u: ct + pull(u)[1], ct)
+    return pull(u)[0], jnp.zeros_like(x)
+
+
+fixed_point.defvjp(_forward, _backward)
+
+
+# %% 3.5 wrong: stops at a change of 1e-4
+# What is still to come is not the last change, but the sum of all that would follow: ten times as
+# much where an error shrinks by 0.9 a step. For 1e-4 in x, the change must be much smaller.
+# see: 3.11
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def fixed_point(g, a, x0):
+    def going(state):
+        return (state[0] < 1000) & (jnp.linalg.norm(state[2] - state[1]) > 1e-4)
+
+    def again(state):
+        return state[0] + 1, state[2], g(a, state[2])
+
+    return jax.lax.while_loop(going, again, (0, x0, g(a, x0)))[2]
+
+
+def _forward(g, a, x0):
+    x = fixed_point(g, a, x0)
+    return x, (a, x)
+
+
+def _backward(g, saved, ct):
+    a, x = saved
+    _, pull = jax.vjp(g, a, x)
+    u = jax.lax.fori_loop(0, 200, lambda _, u: ct + pull(u)[1], ct)
+    return pull(u)[0], jnp.zeros_like(x)
+
+
+fixed_point.defvjp(_forward, _backward)
+
+
+# %% 3.5 wrong: stops the adjoint at a change of 1e-3
+# The adjoint scales with the cotangent, which may be small: an absolute tolerance stops too early.
+# And what is still to come is ten times the last change where an error shrinks by 0.9 a step.
+# see: 3.11
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def fixed_point(g, a, x0):
+    return jax.lax.fori_loop(0, 200, lambda _, x: g(a, x), x0)
+
+
+def _forward(g, a, x0):
+    x = fixed_point(g, a, x0)
+    return x, (a, x)
+
+
+def _backward(g, saved, ct):
+    a, x = saved
+    _, pull = jax.vjp(g, a, x)
+
+    def going(state):
+        return (state[0] < 1000) & (jnp.linalg.norm(state[2] - state[1]) > 1e-3)
+
+    def again(state):
+        return state[0] + 1, state[2], ct + pull(state[2])[1]
+
+    u = jax.lax.while_loop(going, again, (0, ct, ct + pull(ct)[1]))[2]
     return pull(u)[0], jnp.zeros_like(x)
 
 

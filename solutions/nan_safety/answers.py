@@ -100,6 +100,33 @@ def cosine(a, b):
     return unit(a) @ unit(b)
 
 
+# %% 2.1 wrong: divides by one where a length is zero
+# The value is 0, for a @ b is 0. But its slope with respect to the zero vector is the other vector
+# over 1, where 0 was asked for. The 0 must be selected as well, so that no slope goes that way.
+# see: 2.3
+def cosine(a, b):
+    product = safe_norm(a) * safe_norm(b)
+    return (a @ b) / jnp.where(product > 0, product, 1.0)
+
+
+# %% 2.1 wrong: one root for both lengths
+# 1/√y is 1e16 at y = 1e-32, which float32 holds; its slope there is 1e48, which it does not. So the
+# values of short vectors are right, and their gradients are not finite. Take a root of each length.
+# see: 2.2
+def cosine(a, b):
+    squares = jnp.sum(a * a) * jnp.sum(b * b)
+    both = squares > 0
+    return jnp.where(both, (a @ b) * jax.lax.rsqrt(jnp.where(both, squares, 1.0)), 0.0)
+
+
+# %% 2.1 wrong: computes in NumPy
+# NumPy needs numbers, and under jit, vmap and grad there are none yet: JAX is tracing. Use jnp.
+# see: 2.4
+def cosine(a, b):
+    product = np.linalg.norm(a) * np.linalg.norm(b)
+    return np.where(product > 0, np.dot(a, b) / np.where(product > 0, product, 1.0), 0.0)
+
+
 # %% 2.1 wrong: a Python if
 # Under jit and vmap there are no numbers that Python could look at. Use `jnp.where`, twice.
 # see: 2.4
@@ -262,7 +289,8 @@ def masked_logsumexp(x, mask):
 
 # %% 2.2 wrong: exp(x − logsumexp) as the rule
 # On paper that is the softmax. Where the numbers are huge, float32 has no digits left for the log of
-# the sum behind the maximum: two equal numbers get a share of 1 each. Divide by the sum.
+# the sum behind the maximum: two equal numbers get a share of 1 each. A chain of `logaddexp` does the
+# same. Divide by the sum.
 # see: 2.6
 @jax.custom_jvp
 def masked_logsumexp(x, mask):
@@ -345,13 +373,14 @@ def padded_cross_entropy(logits, labels, real_rows, real_classes):
     return jnp.sum(jnp.where(real_rows, losses, 0.0)) / jnp.maximum(real_rows.sum(), 1)
 
 
-# %% 2.3 right: one row at a time, jitted
+# %% 2.3 right: one row at a time, jitted, relative to the label's logit
 @jax.jit
 def padded_cross_entropy(logits, labels, real_rows, real_classes):
     def loss(row, label, real):
         row = jnp.where(real & real_classes, row, 0.0)
-        far = jnp.where(real_classes, row, jnp.finfo(row.dtype).min)
-        return jnp.where(real, jax.nn.logsumexp(far) - row[label], 0.0)
+        ahead = row - row[jnp.where(real, label, 0)]
+        far = jnp.where(real_classes, ahead, jnp.finfo(row.dtype).min)
+        return jnp.where(real, jax.nn.logsumexp(far), 0.0)
 
     total = jnp.sum(jax.vmap(loss)(logits, labels, real_rows))
     return total / jnp.where(real_rows.any(), real_rows.sum(), 1)
@@ -387,6 +416,19 @@ def padded_cross_entropy(logits, labels, real_rows, real_classes):
     chosen = (labels[:, None] == jnp.arange(logits.shape[1])) & real_rows[:, None]
     logs = jnp.where(chosen, jnp.log(probs + 1e-8), 0.0)
     return -jnp.sum(logs) / jnp.maximum(jnp.sum(real_rows), 1)
+
+
+# %% 2.3 wrong: the label's logit is taken from the logsumexp
+# logsumexp adds the maximum again at the end, and then the label's logit goes off: two large numbers
+# are subtracted. Around 1e6 float32 has no digits left for a loss of 1.4, and at 1e8 a tie of three
+# costs 0. Take the maximum off *before* the label's logit, or the label's logit off first of all.
+# see: 2.7
+def padded_cross_entropy(logits, labels, real_rows, real_classes):
+    logits = jnp.where(real_rows[:, None] & real_classes, logits, 0.0)
+    labels = jnp.where(real_rows, labels, 0)
+    total = jax.nn.logsumexp(logits, axis=1, where=real_classes)
+    losses = total - jnp.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+    return jnp.sum(jnp.where(real_rows, losses, 0.0)) / jnp.maximum(real_rows.sum(), 1)
 
 
 # %% 2.3 wrong: divides by all rows
@@ -427,6 +469,35 @@ def padded_cross_entropy(logits, labels, real_rows, real_classes):
 def padded_cross_entropy(logits, labels, real_rows, real_classes):
     log_probs = jax.nn.log_softmax(logits, where=real_classes)
     losses = -jnp.take_along_axis(log_probs, labels[:, None], axis=1)[:, 0]
+    return jnp.sum(jnp.where(real_rows, losses, 0.0)) / jnp.maximum(jnp.sum(real_rows), 1)
+
+
+# %% 2.3 wrong: multiplies the loss by a mask, the logits being clean
+# The logits of padded rows are harmless, but their labels are not: a label that is no real class has
+# a loss of ∞ or NaN, and 0 times that is NaN. Select with `where`, and clean the labels too.
+# see: 2.7
+def padded_cross_entropy(logits, labels, real_rows, real_classes):
+    real = real_rows[:, None] & real_classes
+    log_probs = log_softmax(jnp.where(real, logits, 0.0), real_classes)
+    losses = -jnp.take_along_axis(log_probs, labels[:, None], axis=1)[:, 0]
+    return jnp.sum(losses * real_rows) / jnp.maximum(jnp.sum(real_rows), 1)
+
+
+# %% 2.3 wrong: the library's loss times weights
+# Padded classes are taken out, padded rows only multiplied by 0, and 0 times NaN is NaN. Clean their
+# logits and labels before the loss, and select behind it.
+# see: 2.7
+def padded_cross_entropy(logits, labels, real_rows, real_classes):
+    losses = cross_entropy(jnp.where(real_classes, logits, -jnp.inf), labels)
+    return jnp.sum(losses * real_rows) / jnp.maximum(jnp.sum(real_rows), 1)
+
+
+# %% 2.3 wrong: the library's loss behind one where
+# The loss is right whatever the padding holds. Its gradient goes back through the loss of the padded
+# rows, and where these hold NaN it brings NaN out of them. Clean the logits before the loss as well.
+# see: 2.3
+def padded_cross_entropy(logits, labels, real_rows, real_classes):
+    losses = cross_entropy(jnp.where(real_classes, logits, -jnp.inf), labels)
     return jnp.sum(jnp.where(real_rows, losses, 0.0)) / jnp.maximum(jnp.sum(real_rows), 1)
 
 
@@ -584,6 +655,23 @@ def safe_arccos(x):
 def _(primals, tangents):
     (x,), (dx,) = primals, tangents
     return safe_arccos(x), jnp.maximum(-1 / jnp.sqrt(1 - x * x), -100.0) * dx
+
+
+# %% 2.4 wrong: cleans the tangent
+# `nan_to_num` is not linear: twice the tangent is not twice the result. Reverse mode has to turn a
+# rule around, and can turn around linear ones only; JAX says so with a bare AssertionError. Clean the
+# slope, and multiply by the tangent at last.
+# see: 2.8
+@jax.custom_jvp
+def safe_arccos(x):
+    return jnp.arccos(jnp.clip(x, -1.0, 1.0))
+
+
+@safe_arccos.defjvp
+def _(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    moved = jnp.nan_to_num(-dx / jnp.sqrt(1 - x * x), nan=-100.0, posinf=-100.0, neginf=-100.0)
+    return safe_arccos(x), moved
 
 
 # %% 2.4 wrong: no cap near the edge
@@ -787,7 +875,7 @@ def mended_score(w, v, x):
 
 # %% 2.5 wrong: looks for NaN only
 # The first number that breaks is often ∞: the slope of the root is ∞, and NaN comes one stage later,
-# as 0 · ∞. Look for what is not finite.
+# as 0 · ∞. Look for what is not finite, in the values and on the way back.
 # see: 2.11
 def culprit(stages, x):
     pulls = []
@@ -802,6 +890,32 @@ def culprit(stages, x):
         if jnp.any(jnp.isnan(slope)):
             return name
     return None
+
+
+def mended_score(w, v, x):
+    hidden = jnp.tanh(jnp.log1p(x * x) @ w)
+    mean = jnp.mean(hidden, axis=0)
+    std = safe_norm(hidden - mean, axis=0) / jnp.sqrt(hidden.shape[0])
+    return jnp.logaddexp(jnp.concatenate([mean, std]) @ v, 0.0)
+
+
+# %% 2.5 wrong: names the last slope that breaks
+# The walk goes back to the input and remembers the latest stage that it found. But what is broken
+# stays broken all the way: the *first* one on the way back made it.
+# see: 2.11
+def culprit(stages, x):
+    pulls = []
+    for name, stage in stages:
+        x, pull = jax.vjp(stage, x)
+        if not jnp.all(jnp.isfinite(x)):
+            return name
+        pulls.append((name, pull))
+    slope, found = jnp.ones_like(x), None
+    for name, pull in reversed(pulls):
+        (slope,) = pull(slope)
+        if not jnp.all(jnp.isfinite(slope)):
+            found = name
+    return found
 
 
 def mended_score(w, v, x):
@@ -927,6 +1041,32 @@ def culprit(stages, x):
 def mended_score(w, v, x):
     hidden = jnp.tanh(jnp.log1p(x * x) @ w)
     std = jnp.sqrt(jnp.var(hidden, axis=0) + 1e-6)
+    pooled = jnp.concatenate([jnp.mean(hidden, axis=0), std])
+    return jnp.logaddexp(pooled @ v, 0.0)
+
+
+# %% 2.5 wrong: adds 1e-12 under the root
+# 1e-12 seems to be nothing, but the variance of a quiet clip is smaller still: its standard deviation
+# becomes 1e-6, and most of its gradient is gone. The guard must leave alone whatever is not 0.
+# see: 2.5
+def culprit(stages, x):
+    pulls = []
+    for name, stage in stages:
+        x, pull = jax.vjp(stage, x)
+        if not jnp.all(jnp.isfinite(x)):
+            return name
+        pulls.append((name, pull))
+    slope = jnp.ones_like(x)
+    for name, pull in reversed(pulls):
+        (slope,) = pull(slope)
+        if not jnp.all(jnp.isfinite(slope)):
+            return name
+    return None
+
+
+def mended_score(w, v, x):
+    hidden = jnp.tanh(jnp.log1p(x * x) @ w)
+    std = jnp.sqrt(jnp.var(hidden, axis=0) + 1e-12)
     pooled = jnp.concatenate([jnp.mean(hidden, axis=0), std])
     return jnp.logaddexp(pooled @ v, 0.0)
 

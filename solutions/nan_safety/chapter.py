@@ -191,6 +191,8 @@ assert 1.1e-38 < float(np.finfo(np.float32).tiny) < 1.2e-38
 assert 1.3e-45 < float(np.finfo(np.float32).smallest_subnormal) < 1.5e-45
 assert np.exp(np.float32(-103.97)) > 0 and np.exp(np.float32(-103.98)) == 0
 assert jnp.exp(jnp.float32(-87.33)) > 0 and jnp.exp(jnp.float32(-104.0)) == 0
+if not tiny > 0:
+    assert jnp.exp(jnp.float32(-87.34)) == 0
 
 # %% [markdown]
 # A value can be harmless where its **slope** is not. √x, log x and ‖x‖ are all defined, or −∞ at
@@ -401,8 +403,12 @@ FOUR = {  # one where, two, an ordinary point, the edge, the exact value and slo
 }
 
 # %% [markdown]
-# Forward they agree everywhere, the edge included. At ordinary points both have the analytic slope.
-# At the edge one gradient is NaN and the other finite.
+# Forward they agree at both points, the edge included. At the ordinary one both have the analytic
+# slope. At the edge one gradient is NaN and the other finite.
+#
+# Finite, not true: the slope of `logit` at 0 is ∞, which the next zero would turn into NaN. The
+# library says 0, so a probability of exactly 0 stays where it is, and the others go on learning.
+# Where that would be a dead end, a large finite slope is better: §2.8 ends with such a function.
 
 # %% tags=["claim"]
 print("         value at the edge    slope, one where    slope, two")
@@ -526,10 +532,10 @@ print("slopes at −1, 0 and 4:", slopes)
 assert_equal(slopes, [0.0, 0.0, 0.25])
 
 # %% [markdown]
-# Then what is wrong with `cond`? Under `vmap` it costs both branches plus the selection; on one
-# example it costs a branch on the device, and the compiler can't fuse across it. And under `vmap`
-# there is a root of −1 in it for checkify (§2.10) to report, where a double where has nothing to
-# show. A Python `if` is no way out at all: under `jit` and `vmap` there is no number to look at.
+# Then what is wrong with `cond`? Under `vmap` it saves nothing: both branches are computed, and the
+# selection comes on top. There is also a root of −1 in it for checkify (§2.10) to report, where a
+# double where has nothing to show. A Python `if` is no way out at all: under `jit` and `vmap` there
+# is no number to look at.
 
 
 # %% tags=["claim"]
@@ -891,13 +897,14 @@ print(f"largest logit above 10,000, largest gradient {np.abs(slopes).max():.4f}"
 # How far behind may the right class be? By logarithm of the softmax until `exp` gives up, at 87 or
 # at 104 (§2.2), and a float16 model much earlier. By `log_softmax` without limit.
 
-# %% tags=["claim"]
+# %% tags=["claim", "nbval-ignore-output"]
 gaps = np.linspace(0, 160, 81).astype(np.float32)
 behind = np.stack([np.zeros_like(gaps), gaps], axis=1)
 by_log = jax.jit(jax.vmap(loss_by_log))(behind)
 by_log_softmax = jax.jit(jax.vmap(loss_by_log_softmax))(behind)
 
 last = float(gaps[np.isfinite(by_log)].max())
+print(f"log(softmax) is finite up to a gap of {last:g} on this machine")
 assert 86 <= last <= 104
 assert_close(by_log_softmax, np.logaddexp(0.0, gaps.astype(np.float64)), rtol=1e-6)
 assert np.all(np.isposinf(by_log[gaps > 104]))
@@ -1328,23 +1335,25 @@ assert said[1] == "the bad call returns nan"
 # ❌ After the `vmap` the switch is still on, and blind. Nothing says so. (JAX also announces each
 # find on *stdout*, and this cell had to filter that: mind it, if your script's output is data.)
 #
-# The reason is in how JAX checks. The first call of a program goes through Python and is checked
-# there. Later calls take a fast path in C++, which calls a **hook** when it is done. The hook can
-# be set for the process, by the switch, or for the current *thread*, by the context manager
-# `jax.debug_nans(...)`; the thread's setting wins. And whenever a thread *leaves* such a context,
-# its own hook is set to "none", which hides the one of the process from then on. JAX itself enters
-# and leaves the context in many places, to keep the check away from its own harmless NaNs.
+# The first call of a program goes through Python and is checked there. Later calls take a fast path
+# in C++, which calls a **hook** when it is done. The switch sets the hook of the process, the
+# context manager `jax.debug_nans(...)` that of the current *thread*, and the thread's wins.
+# Whenever a thread *leaves* such a context, its own hook is set to "none", which hides the one of
+# the process from then on. JAX itself enters and leaves the context in many places, to keep the
+# check away from its own harmless NaNs.
 #
-# If that is the reason, then anything that leaves a context blinds the thread, and threads that
-# never did can see. So each trial below gets a thread of its own.
+# If that is the reason, anything that leaves a context blinds the thread, and a thread that never
+# did can see. So each trial gets a thread of its own.
 
 
 # %% tags=["given"]
-def after(trigger):
-    """A good call, the trigger, a bad call of the same program: is the bad one found?"""
+def after(trigger, *calls):
+    """A good call, the trigger, more calls, a bad one, of one program: is the last one found?"""
     log = jax.jit(lambda x: jnp.log(x))
     log(good)
     trigger()
+    for x in calls:
+        log(x)
     return verdict(log, bad)
 
 
@@ -1353,28 +1362,20 @@ def leave_context(enabled):
         pass
 
 
+def leave_and_clear():
+    leave_context(True)
+    jax.clear_caches()
+
+
 x3, eye = np.float32([1, 2, 3]), np.eye(3, dtype=np.float32)
 TRIGGERS = {
     "nothing": lambda: None,
-    "grad of sum(sin(x))": lambda: jax.grad(lambda x: jnp.sum(jnp.sin(x)))(x3),
-    "vmap of x ** 2": lambda: jax.vmap(lambda x: x**2)(x3),
     "vmap of lax.sin": lambda: jax.vmap(jax.lax.sin)(x3),
     "vmap of 2 * x": lambda: jax.vmap(lambda x: 2 * x)(x3),
-    "vmap of jnp.sin": lambda: jax.vmap(jnp.sin)(x3),
     "jnp.linalg.solve": lambda: jnp.linalg.solve(eye, x3),
-    "jnp.sort": lambda: jnp.sort(x3),
     "jax.hessian": lambda: jax.hessian(lambda x: jnp.sum(jnp.sin(x)))(x3),
-    "grad of a checkpoint": lambda: jax.grad(jax.checkpoint(lambda x: jnp.sin(x).sum()))(x3),
-    "with debug_nans(False)": lambda: leave_context(False),
     "with debug_nans(True)": lambda: leave_context(True),
 }
-
-# %% [markdown]
-# Inside a `vmap` it depends on whether the mapped function contains a jit of its own: `x * 2`,
-# `jnp.sin` and most of `jnp` do, bare `lax` operations and `x ** 2` don't. It happens while such a
-# function is traced, so once in a program is enough. The last line is the mechanism itself, and an
-# irony: a block with the *safe* form of the check, which did its work, leaves the thread blind to
-# the global one.
 
 # %% tags=["claim"]
 jax.clear_caches()  # what was traced before would not be traced, nor blind the thread, again
@@ -1382,37 +1383,26 @@ outcomes = {name: with_switch_on(after, trigger) for name, trigger in TRIGGERS.i
 for name, outcome in outcomes.items():
     print(f"{name:23} {outcome}")
 
-seeing = [name for name, outcome in outcomes.items() if outcome == "found"]
-assert seeing == list(TRIGGERS)[:4]
-assert set(outcomes.values()) == {"found", "missed"}
+assert list(outcomes.values()) == ["found", "found", "missed", "missed", "missed", "missed"]
+assert with_switch_on(after, leave_and_clear) == "found"
+assert with_switch_on(after, leave_and_clear, good) == "missed"
 
 # %% [markdown]
-# ❌ "Clear the caches" is the advice that one finds. It sends the next call of each program back
-# through Python, where it is checked. That is all: one good call, and the fast path is there
-# again. What was found once, on the other hand, is found again: a call that raised never gets a
-# fast path.
-
-
-# %% tags=["claim"]
-def clear_and_call(*calls):
-    """Blinds the thread, clears the caches, makes the calls: is the last of them found?"""
-    log = jax.jit(lambda x: jnp.log(x))
-    log(good)
-    leave_context(False)
-    jax.clear_caches()
-    return [verdict(log, x) for x in calls][-1]
-
-
-recovered = {
-    "clear, bad": with_switch_on(clear_and_call, bad),
-    "clear, good, bad": with_switch_on(clear_and_call, good, bad),
-    "clear, bad, good, bad": with_switch_on(clear_and_call, bad, good, bad),
-}
-for calls, outcome in recovered.items():
-    print(f"{calls:22} {outcome}")
-assert list(recovered.values()) == ["found", "missed", "found"]
-
-# %% [markdown]
+# The last line is the mechanism itself, and an irony: a block with the *safe* form of the check,
+# which did its work, leaves the thread blind to the global one.
+#
+# <details><summary>Which functions do it? And doesn't it help to clear the caches?</summary>
+#
+# Inside a `vmap` it depends on whether the mapped function contains a jit of its own: `2 * x` and
+# most of `jnp` do, bare `lax` operations don't. It happens while such a function is traced, so once
+# in a program is enough.
+#
+# `jax.clear_caches()`, as one is often advised, sends the *next* call of each program back through
+# Python, where it is checked. After one good call the fast path is there again, and blind: the last
+# two assertions.
+#
+# </details>
+#
 # ✅ The context manager doesn't have this problem. Inside `with jax.debug_nans(True):` the
 # thread's own hook is the one that checks, and whatever leaves a context inside it puts that hook
 # back. All triggers, in this thread, which has left many a context in this chapter:
@@ -1423,7 +1413,7 @@ with jax.debug_nans(True):
     in_context = [after(trigger) for trigger in TRIGGERS.values()]
 
 print(f"found {in_context.count('found')} of {len(in_context)}")
-assert in_context == ["found"] * 12
+assert in_context == ["found"] * 6
 
 # %% [markdown]
 # Even so it sees *results* of programs only. Four ways to have a NaN and no report: it is dropped
@@ -1487,6 +1477,10 @@ with jax.debug_nans(True):
     update(first)
 print("donated under the check:", first.is_deleted())
 assert not first.is_deleted()
+second = jnp.ones(4)
+update(second)
+print("and when it is over:    ", second.is_deleted())
+assert not second.is_deleted()
 fresh, again = jax.jit(lambda x: x + 1, donate_argnums=0), jnp.ones(4)
 fresh(again)
 assert again.is_deleted()
@@ -1727,7 +1721,7 @@ assert np.isnan(after_square)
 # Make the method a function, and use it on the network.
 #
 # **`culprit(stages, x)`.** `stages` is a list of pairs (name, function), to be applied one after
-# another, starting with `x`, a float32 array of shape (n,). Return the name of the first stage
+# another, starting with `x`, a float32 array of any shape. Return the name of the first stage
 # whose *output* holds a number that isn't finite (NaN or ±∞). If all outputs are finite, take the
 # gradient of the sum of the last output back through the stages, from the last to the first, and
 # return the name of the first stage that hands on a slope which isn't finite. If there is none
@@ -1748,7 +1742,7 @@ assert np.isnan(after_square)
 def culprit(stages, x):
     """Name of the stage that makes the first number that isn't finite, or None.
 
-    stages: list of (name, function), applied in order. x: (n,), finite.
+    stages: list of (name, function), applied in order. x: any shape, finite.
     """
     ### BEGIN SOLUTION
     backs = []

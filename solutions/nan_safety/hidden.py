@@ -16,6 +16,7 @@ from helpers.exercises.nan_safety import (
     SafeArccos,
     batch,
     clip,
+    huge,
     pairs,
     selection,
     weights,
@@ -42,13 +43,14 @@ class HiddenMaskedLogSumExp(MaskedLogSumExp):
             "logits around −1000": ([a - 1000, b - 1000, c, d - 999], [_, _, m, _]),
             "one selected": ([a, b, c, d], [m, m, _, m]),
             "equal numbers": ([b, b, b, b], [_, _, _, m]),
+            "two times −1e8": ([-1e8, -1e8, c, d], [_, _, m, m]),
             "numbers as large as float32 holds": ([3e38, -3e38, a, 3e38], [_, _, _, _]),
             "NaN and ∞, nothing selected": ([np.nan, np.inf, -np.inf, a], [m, m, m, m]),
             "nothing but −∞, all selected": ([-np.inf] * 4, [_, _, _, _]),
             "NaN masked beside a selected −∞": ([np.nan, -np.inf, c, d], [m, _, _, _]),
         }
         names = [str(name) for name in rng.permutation(list(rows))]
-        yield Case("eight other rows", *selection({name: rows[name] for name in names}))
+        yield Case("nine other rows", *selection({name: rows[name] for name in names}))
 
 
 class HiddenPaddedCrossEntropy(PaddedCrossEntropy):
@@ -58,12 +60,13 @@ class HiddenPaddedCrossEntropy(PaddedCrossEntropy):
         batches = {
             "value": batch(rng, [0, 1, 1, 0], [0, 1, 1, 1, 0], fill=50.0, label=3),
             "value ": batch(rng, [0, 0, 1, 0], [1, 0, 1, 1, 1], fill=0.0, label=0),
+            "value  ": huge(rng),
             "far": batch(rng, [1, 1, 0, 1], [1, 1, 1, 0, 1], fill=0.0, label=0, gap=1e4),
             "padding": batch(rng, [0, 1, 0, 1], [1, 0, 1, 1, 1], fill=np.inf, label=2**31 - 1),
             "padding ": batch(rng, [1, 0, 1, 1], [0, 1, 1, 1, 1], fill=np.nan, label=-100),
             "empty": batch(rng, [0, 0, 0, 0], [1, 1, 1, 1, 1], fill=-np.inf, label=5),
         }
-        yield Case("six other batches", batches)
+        yield Case("seven other batches", batches)
 
 
 class HiddenSafeArccos(SafeArccos):

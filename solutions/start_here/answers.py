@@ -87,6 +87,16 @@ def logistic(x):
     return jnp.where(x > 0, 1.0, small) / (1.0 + small)
 
 
+# %% 0.1 wrong: the smaller of x and −x
+# That is −|x|, and never positive. At 0 the two are equal, and a minimum of two equal numbers gives
+# half of the slope to each: here the halves are ½ and −½, they cancel, and the slope at 0 is 0. Choose
+# with `where`, so that 0 belongs to one side.
+# see: 0.6
+def logistic(x):
+    small = jnp.exp(jnp.minimum(x, -x))
+    return jnp.where(x >= 0, 1.0, small) / (1.0 + small)
+
+
 # %% 0.1 wrong: replaces the NaN
 # `nan_to_num` repairs the value. The NaN stays in the derivative, where ∞ − ∞ was computed before it.
 # see: 0.6
@@ -305,6 +315,7 @@ def careful_sum(x):
 # %% 0.2 wrong: trusts jnp.sum
 # `jnp.sum` adds in blocks, and in order within one: better than in order throughout, and still 10
 # ULPs off when a large number stands in a block of small ones. How it adds is the compiler's choice.
+# Asking it for float64 changes nothing: under `jit` there is only float32 (§0.2).
 # see: 0.7
 def ulps_off(total, x):
     return ulps(total, np.sum(to64(x)))
@@ -312,6 +323,18 @@ def ulps_off(total, x):
 
 def careful_sum(x):
     return jnp.sum(x)
+
+
+# %% 0.2 wrong: sorted, then jnp.sum
+# In rising order a large positive number comes last, which is fine; a large negative one comes first,
+# and then it stands in a block of small ones again. Equal numbers stay where they were.
+# see: 0.7
+def ulps_off(total, x):
+    return ulps(total, np.sum(to64(x)))
+
+
+def careful_sum(x):
+    return jnp.sum(jnp.sort(x))
 
 
 # %% 0.2 wrong: sorted, then in order

@@ -26,9 +26,7 @@
 # seen `jax.jit` and `jax.grad` before.
 
 # %% tags=["setup"]
-import os
 import platform
-import subprocess
 import sys
 import warnings
 
@@ -46,6 +44,7 @@ from helpers import (
     figure,
     label_line,
     progress,
+    quirks,
     quiz,
     show_error,
     to64,
@@ -90,8 +89,7 @@ assert total == np.float32(1.0000001)
 #   means nothing until you run it; one that you deleted lives on in the kernel. *Kernel → Restart
 #   Kernel and Run All Cells…* makes the page true again. Do it before you hand in.
 # - A cell that never ends is stopped with ■ in the toolbar; nothing else is lost.
-# - The list icon at the far left opens the table of contents. §0.4 is the fourth
-#   section of this chapter.
+# - The list icon at the far left opens the table of contents.
 
 # %% [markdown]
 # ## 0.2 Versions and devices
@@ -149,7 +147,7 @@ assert np.float32(2**24) + np.float32(1) == 2**24
 # %% [markdown]
 # So at 2²⁴, about 17 million, the float32 gap is 2, and adding 1 changes nothing. A float32
 # counter stops there. Relative to the number, the gap always lies between 2⁻²⁴ and 2⁻²³: seven
-# digits, at any size.
+# digits, at any size above 1.2e-38, where the normal numbers end.
 
 # %% tags=["figure"]
 numbers = np.geomspace(1e-3, 1e9, 4001)
@@ -302,9 +300,16 @@ assert not np.allclose([1.0, 3.0], [1.0, np.inf]) and not np.allclose([1.0, np.n
 # | use | when | typical for float32 |
 # |---|---|---|
 # | `assert_ulps(got, want, n)` | one operation, or a few | 1 to 4 |
-# | `rtol` | many operations, and each number counts by itself | 1e-5 |
-# | `atol` | it will be added to others of a known size; or the reference is 0 | 1e-6 of that size |
-#
+# | `rtol` | many operations, and each number counts by itself | 1e-5: 100 gaps, roughly |
+# | `atol` | it will be added to others of one size; or the reference is 0 | 1e-6 of that: 10 gaps |
+
+# %% tags=["claim"]
+for tolerance, about in ((1e-5, 100), (1e-6, 10)):
+    gaps = [tolerance * x / float(np.spacing(np.float32(x))) for x in (1.0, 1.9)]
+    print(f"{tolerance:g} is {gaps[0]:.0f} gaps at 1, {gaps[1]:.0f} at 1.9")
+    assert about / 2 < gaps[0] < gaps[1] < 2 * about
+
+# %% [markdown]
 # 💡 **Give each tolerance a reason, compare shapes first, and ask for what you want (`<=`, all of
 # them), never for the absence of its opposite.**
 
@@ -386,11 +391,21 @@ print("value and slope, chosen behind:", chosen_behind(-100.0), jax.grad(chosen_
 
 # %% [markdown]
 # ✅ Choose *in front of* `exp`: put a number into it that is never positive, so that no branch can
-# overflow. How, is your first exercise. Should you use |x|: it has a corner at 0, where it has no
-# slope. JAX says 1, the slope to the right of it.
+# overflow. How, is your first exercise. One thing to mind: a function with a corner has no slope
+# there, and JAX picks one. For |x| at 0 it is 1, the slope to the right. Of two *equal* numbers
+# `minimum` and `maximum` give half of the slope to each; the smaller of x and −x is −|x|, and yet
+# its slope at 0 comes out as ½ − ½ = 0.
 
 # %% tags=["claim"]
-assert jax.grad(jnp.abs)(0.0) == 1
+slopes = {
+    "|x|": jax.grad(jnp.abs)(0.0),
+    "the smaller of x and −x": jax.grad(lambda x: jnp.minimum(x, -x))(0.0),
+}
+for corner, slope in slopes.items():
+    print(f"slope at 0 of {corner}: {slope}")
+
+assert list(slopes.values()) == [1, 0]
+assert jax.grad(jnp.minimum, (0, 1))(0.0, 0.0) == (0.5, 0.5)
 
 # %% [markdown]
 # 💡 **Choose the argument, not the result: what `where` throws away still takes part in the
@@ -447,6 +462,9 @@ for x in (tenths, large_first):
     assert off[0] > 100
     assert off[1] < (4 if x is tenths else 20)
 assert 2**10 > len(tenths)
+grew = in_order(large_first) - large_first[0]
+print(f"behind a 2²⁴, a thousand ones: grew by {grew:.0f}")
+assert grew == 0
 
 # %% tags=["figure"]
 counts = np.unique(np.geomspace(10, 100_000, 200).astype(int))
@@ -512,9 +530,9 @@ print(f"asked of np.sum: float64, got: {bent.dtype}; of to64: {straight.dtype}")
 #   at that sum, rounded to float32. You may use whatever you like, also the course's functions.
 # - `careful_sum(x)`: the float32 sum of `x`, a scalar, off by 4 ULPs at most. `x` is a float32
 #   array of shape (n,), n ≥ 1, and n may be odd. It is called under `jax.jit`. The check adds 1001
-#   numbers, so a Python loop over all of them would take long to compile. `jnp.sum` may add in
-#   blocks on your machine, which is not enough, and XLA may make one sum of several `jnp.sum` in a
-#   row. Slices that you add stay as you wrote them.
+#   numbers, so a Python loop over all of them would compile for minutes, which ■ does not stop.
+#   `jnp.sum` may add in blocks on your machine, which is not enough, and XLA may make one sum of
+#   several `jnp.sum` in a row. Slices that you add stay as you wrote them.
 
 
 # %% tags=["starter"] exercise="0.2"
@@ -545,155 +563,24 @@ def careful_sum(x):
 #
 # "Works on my machine" is a measurement. Below are eleven known quirks of platforms and versions,
 # each run here and now. Present or absent, nothing fails: later chapters are written so that they
-# hold either way, and where they can't, they measure again.
+# hold either way, and where they can't, they measure again. So there is nothing to do for the
+# course; what to do in your own work stands below.
 #
-# Skip the code if you like: the table at the end is what counts. First, numbers that differ. Two of
-# the probes look for a **wrong** result of `jax.jit`.
-
+# The probes are the course's own, in `helpers/quirks.py`. This is one of them; it looks for a
+# **wrong** result of `jax.jit`, which jaxlib 0.10.2 returned on CPUs.
 
 # %% tags=["given"]
-def constant_summed_wrong():
-    """Sums over arrays that jit closes over: random numbers, and a mask that is true throughout."""
-    numbers = jnp.asarray(np.random.default_rng(0).random(100_000, dtype=np.float32))
-    mask = jnp.ones(32, bool)
-    total, count = jax.jit(lambda: (jnp.sum(numbers), jnp.sum(mask)))()
-    return count != 32 or abs(float(total) / np.sum(to64(numbers)) - 1) > 1e-3
-
-
-def jit_moves_rows():
-    """Squares of 40 000 numbers, each taken from its own row (jax#39103)."""
-    rows = np.zeros((40_000, 3), np.float32)
-    rows[:, 0] = np.arange(40_000)
-    squares = jax.vmap(lambda row: jnp.sum((jnp.eye(3) @ row) ** 2))
-    with jax.default_matmul_precision("highest"):
-        got = jax.jit(squares)(rows)
-    return not np.allclose(got, to64(rows[:, 0]) ** 2, rtol=3e-3, atol=0)
-
-
-def matmul_drops_digits():
-    """Whether 1 + 2⁻¹² survives a matrix product; TF32 keeps ten binary digits, bfloat16 seven."""
-    x = jnp.full((64, 64), 1 + 2.0**-12, jnp.float32)
-    return float(jnp.max(jnp.abs(x @ x / 64 - (1 + 2.0**-12) ** 2))) > 1e-4
-
-
-def denormals_are_zero():
-    """1e-40 is a float32 number, if one of the smallest kind."""
-    return not bool(jnp.float32(1e-40) > 0)
-
+# quote: helpers.quirks.jit_moves_rows
 
 # %% [markdown]
-# Then memory. JAX arrays can't be changed, so JAX and NumPy may share one buffer, until somebody
-# does change it: NumPy in place, or JAX because you **donated** the array (chapter 06).
-
-
-# %% tags=["given"]
-def address_after_donation(look=lambda x: None):
-    """The addresses of an array that was looked at and donated, and of the result."""
-    x = jnp.arange(1024.0) + 1
-    before, held = x.unsafe_buffer_pointer(), look(x)
-    with warnings.catch_warnings(action="ignore"):
-        y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)
-    del held
-    return before, y.unsafe_buffer_pointer()
-
-
-def donation_reuses_memory():
-    return len({*address_after_donation()}) == 1
-
-
-def a_view_blocks_donation():
-    return donation_reuses_memory() and len({*address_after_donation(np.asarray)}) == 2
-
-
-def printing_blocks_donation():
-    return donation_reuses_memory() and len({*address_after_donation(repr)}) == 2
-
-
-def asarray_is_a_view():
-    x = jnp.arange(1024.0) + 1
-    return np.asarray(x).ctypes.data == x.unsafe_buffer_pointer()
-
-
-# %% tags=["given"]
-def device_put_is_a_view():
-    """Whether a JAX array changes with the NumPy array that it was made from."""
-    room = np.zeros(1024 + 16, np.float32)
-    start = -room.ctypes.data % 64 // 4  # XLA takes over memory that is aligned to 64 bytes
-    numbers = room[start : start + 1024]
-    x = jax.block_until_ready(jax.device_put(numbers))
-    numbers[0] = 7
-    return float(x[0]) == 7
-
-
-class Settings:
-    """Compared and hashed by value, and not frozen."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __eq__(self, other):
-        return self.value == other.value
-
-    def __hash__(self):
-        return hash(self.value)
-
-
-def changed_static_is_stale():
-    """A static argument that is changed in place between two calls."""
-    settings, read = Settings(1), jax.jit(lambda settings: settings.value, static_argnums=0)
-    first = int(read(settings))
-    settings.value = 100
-    return int(read(settings)) == first
-
-
-# %% [markdown]
-# Last, `jax_debug_nans`, which should stop at the first NaN. It is a switch for the whole process,
-# so it is tried in a process of its own: a `vmap` is called with good numbers, then with bad ones.
-
-# %% tags=["given"]
-BLIND = """
-import jax, jax.numpy as jnp
-jax.config.update("jax_debug_nans", True)
-log = jax.vmap(lambda x: jnp.log(x))
-log(jnp.ones(3))
-try:
-    log(-jnp.ones(3))
-    print("missed")
-except FloatingPointError:
-    print("caught")
-"""
-
-
-def debug_nans_is_blind():
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", BLIND]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    return {"missed": True, "caught": False}[ran.stdout.split()[-1]]
-
-
-def verdict(probe):
-    """ "present" or "absent", or which error kept the probe from finding out."""
-    try:
-        return "present" if probe() else "absent"
-    except Exception as error:
-        return f"can't tell: {type(error).__name__}"
-
+# Four are about numbers. Five are about memory: JAX arrays can't be changed, so JAX and NumPy may
+# share one buffer, until somebody does change it: NumPy in place, or JAX because you **donated**
+# the array (chapter 06). One is about static arguments (chapter 01). The last one is about
+# `jax_debug_nans`, which should stop at the first NaN (chapter 02).
 
 # %% tags=["claim", "nbval-ignore-output"]
-PROBES = {
-    "a sum over a constant of jit is wrong": constant_summed_wrong,
-    "jit returns the wrong rows": jit_moves_rows,
-    "matrix products drop digits (TF32)": matmul_drops_digits,
-    "denormal numbers count as zero": denormals_are_zero,
-    "donation reuses memory": donation_reuses_memory,
-    "a NumPy view blocks donation": a_view_blocks_donation,
-    "printing blocks donation": printing_blocks_donation,
-    "np.asarray(x) is a view of x": asarray_is_a_view,
-    "device_put(a) is a view of a": device_put_is_a_view,
-    "a static argument, changed, is stale": changed_static_is_stale,
-    "jax_debug_nans is blind after vmap": debug_nans_is_blind,
-}
-found = {quirk: verdict(probe) for quirk, probe in PROBES.items()}
+probes = quirks.PROBES | {"jit returns the wrong rows": jit_moves_rows}
+found = {quirk: quirks.verdict(probe) for quirk, probe in probes.items()}
 for quirk, here in found.items():
     print(f"{quirk:37} {here}")
 
@@ -701,12 +588,12 @@ assert len(found) == 11
 assert {here.split(":")[0] for here in found.values()} <= {"present", "absent", "can't tell"}
 
 # %% [markdown]
-# If it is present:
+# If it is present, for work of your own:
 #
 # | quirk | then |
 # |---|---|
 # | a sum over a constant is wrong | pass arrays to jitted functions as arguments |
-# | jit returns the wrong rows | update jaxlib: seen on 0.10.2, on CPUs, beyond 32 768 rows |
+# | jit returns the wrong rows | beyond 32 768 rows, which no chapter has: a newer jaxlib |
 # | matrix products drop digits | `with jax.default_matmul_precision("highest"):` where it matters |
 # | denormals count as zero | expect nothing below 1.2e-38, and don't divide by it: chapter 02 |
 # | donation reuses memory | good: chapter 06 builds on it |
