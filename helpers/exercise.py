@@ -178,9 +178,14 @@ def error_name(run: Callable[[], Any]) -> str:
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
-    """`TypeError: first line of its text`, cut to `limit` characters."""
+    """`TypeError: first line of its text`, cut after a word where it exceeds `limit` characters."""
     text = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {text}"[:limit].rstrip(": ")
+    whole = f"{type(error).__name__}: {text}".rstrip(": ")
+    if len(whole) <= limit:
+        return whole
+    cut = whole[: limit - 2]
+    words = cut.rpartition(" ")[0]
+    return f"{words if len(words) > limit // 2 else cut} …"
 
 
 def observe(exercise: Exercise, namespace: Mapping[str, Any], case: Case) -> Observation:

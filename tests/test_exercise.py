@@ -15,6 +15,7 @@ from helpers.exercise import (
     assess,
     error_name,
     observe,
+    one_line,
     plain,
 )
 
@@ -169,6 +170,13 @@ def test_plain_refuses_endless_nests():
     nest.append(nest)
     with pytest.raises(TypeError, match="deep"):
         plain(nest)
+
+
+def test_a_long_error_ends_after_a_word_and_says_that_it_goes_on():
+    said = one_line(ValueError("word " * 100))
+    assert len(said) <= 200 and said.endswith("word …")
+    assert one_line(ValueError("x" * 500)) == f"ValueError: {'x' * 186} …"
+    assert one_line(KeyError()) == "KeyError"
 
 
 def test_error_name_tells_a_refusal_and_lets_the_stub_through():

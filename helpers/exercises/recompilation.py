@@ -88,7 +88,7 @@ class MaskedMeanLoss(Exercise):
         yield Case(
             "a batch of 3 rows and an empty one, differentiated",
             "grad", *regression(rng, [3, 0]),
-            about=["value", "gradient", "empty"],
+            about=["gradient", "empty"],
         )  # fmt: skip
 
     def probe(
@@ -216,7 +216,10 @@ class CompileBudgetTest(Exercise):
             row = expect.close("scores", scores, want, rtol=1e-5, atol=1e-5, hint=hint)
             right = right and row.passed
             yield row
-        hint = "Padding and cutting outside jit are programs too, one for each size."
+        hint = (
+            "Each bucket is a program: how many did you use? Padding or cutting outside jit is one"
+            " for each size."
+        )
         yield expect.at_most("served", seen["first"], 2, unit="compiled", hint=hint)
         yield expect.true("served", right, seen="wrong scores, whose programs don't count")
 
@@ -315,20 +318,24 @@ class StaticConfig(Exercise):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         width = int(rng.integers(2, 9))
+        settings: list[list[Any]] = [
+            [width, "tanh", "tuple", [2.0, -1.0, 2.0]],
+            [width, "tanh", "tuple", [2.0, -1.0, 2.0]],
+            [width, "relu", "tuple", [2.0, -1.0, 2.0]],
+            [width, "tanh", "tuple", [2.0, -2.0, 2.0]],
+            [width, "tanh", "tuple", []],
+            [width, None, "tuple", [2.0, -1.0, 2.0]],
+            [width, None, "", None],
+        ]
+        about = ["value", "once", "apart"]
+        yield Case("tuples, with and without what has a default", "call", settings, about=about)
+        lists = [[width, "tanh", kind, [2.0, -1.0, 2.0]] for kind in ("list", "tuple", "list")]
+        yield Case("a list, a tuple and a list of the same", "call", lists, about=["once"])
         yield Case(
-            "the same settings three times, then another activation, then other scales",
-            "call",
-            [
-                [width, "tanh", "tuple", [-1.0]],
-                [width, "tanh", "list", [-1.0]],
-                [width, "tanh", "tuple", [-1.0]],
-                [width, "relu", "list", [-1.0]],
-                [width, "tanh", "list", [-2.0]],
-            ],
-            about=["value", "once", "apart"],
-        )
-        yield Case(
-            "attempts to change it", "change", [[width, "tanh", "list", [0.5]]], about=["frozen"]
+            "attempts to change it",
+            "change",
+            [[width, "tanh", "list", [2.0, -1.0, 2.0]]],
+            about=["frozen"],
         )
 
     def probe(
@@ -351,29 +358,38 @@ class StaticConfig(Exercise):
                 hint = f"That is {attempt}."
                 yield expect.true("frozen", same, seen=f"{after}", expected=f"{given}", hint=hint)
             return
-        for (width, activation, _, scales), value in zip(settings, seen["values"], strict=True):
-            want = np.tanh(0.5) if activation == "tanh" else 0.5
-            hint = f"That is width {width}, {activation}, scales {scales}."
-            yield expect.close("value", value, width * want + sum(scales), rtol=1e-5, hint=hint)
         told_apart = [json_like(setting) for setting in settings]
-        new = [setting not in told_apart[:i] for i, setting in enumerate(told_apart)]
-        for fresh, compiled in zip(new, seen["compilations"], strict=True):
-            if fresh:
+        another_default: set[int] = set()
+        for number, value in enumerate(seen["values"]):
+            width, activation, scales = told_apart[number]
+            act = np.tanh(0.5) if activation == "tanh" else 0.5
+            want = width * act + sum(place * scale for place, scale in enumerate(scales, 1))
+            hint = f"That is width {width}, {activation}, scales {scales}."
+            if None in settings[number]:
+                hint += " What was not given has its default."
+            row = expect.close("value", value, want, rtol=1e-5, hint=hint)
+            yield row
+            if None in settings[number] and not row.passed:
+                another_default.add(number)
+        first = [told_apart.index(setting) for setting in told_apart]
+        for number, (like, compiled) in enumerate(zip(first, seen["compilations"], strict=True)):
+            if number in another_default:  # it is another setting than the one asked for
+                continue
+            if like == number:
                 yield expect.equal("apart", compiled, 1, unit="compiled for new settings")
-            else:
-                yield expect.equal(
-                    "once",
-                    compiled,
-                    0,
-                    unit="compiled for settings seen before",
-                    hint="A static argument is looked up by __hash__ and __eq__.",
-                )
+                continue
+            hint = "A static argument is looked up by __hash__ and __eq__."
+            unit = "compiled for settings seen before"
+            yield expect.equal("once", compiled, 0, unit=unit, hint=hint)
+            same = seen["hashes"][number] == seen["hashes"][like]
+            said = "different hashes of equal settings"
+            yield expect.true("once", same, seen=said, expected="equal hashes", hint=hint)
 
 
 def json_like(setting: Sequence[Any]) -> tuple[Any, ...]:
     """What decides whether two settings of exercise 1.3 are equal: not list against tuple."""
     width, activation, _, scales = setting
-    return width, activation, tuple(scales)
+    return width, activation or "tanh", tuple(scales or ())
 
 
 def probe_calls(
@@ -387,19 +403,24 @@ def probe_calls(
 
     def apply(config: Any, x: Any) -> Any:
         act = {"tanh": jnp.tanh, "relu": jax.nn.relu}[config.activation]
-        return config.width * act(x) + sum(config.scales)
+        places = enumerate(config.scales, 1)
+        return config.width * act(x) + sum(place * scale for place, scale in places)
 
     program = jax.jit(apply, static_argnums=0)
     x = np.float32(0.5)
     values, compilations, configs = [], [], []
     for width, activation, kind, scales in settings:
-        config = make_config(width, activation, tuple(scales) if kind == "tuple" else list(scales))
+        more = {} if activation is None else {"activation": activation}
+        if scales is not None:
+            more["scales"] = tuple(scales) if kind == "tuple" else list(scales)
+        config = make_config(width, **more)
         with CompileCounter(only="apply") as counter:
             values.append(program(config, x))
         compilations.append(counter.count)
         configs.append(config)
-    hashes = len({hash(config) for config in configs})
-    return {"values": values, "compilations": compilations, "hashes": hashes}
+    hashes = [hash(config) for config in configs]
+    same = [hashes.index(each) for each in hashes]  # a hash itself differs from run to run
+    return {"values": values, "compilations": compilations, "hashes": same}
 
 
 def probe_changes(
@@ -442,34 +463,43 @@ class LearningRateLoop(Exercise):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         plans = [[0.1], [0.1, 0.05, 0.02], [0.08, 0.04], [0.1, 0.05, 0.02]]
         yield Case("trainings of 1, 3, 2 and again 3 steps", *line(rng, 0.0), plans, True)
+        long = *line(rng, 0.5), [[0.1], [0.1, 0.05], 50 * [0.1, 0.05]], None
+        yield Case("a training of 100 steps", *long, about=["value"])
+        yield Case("a training of no step", *line(rng, 0.5), [[]], None, about=["value"])
 
     def probe(
         self, train: Callable[..., Any], w: Array, b: float, x: Array, y: Array,
-        plans: Sequence[Sequence[float]], fresh: bool,
+        plans: Sequence[Sequence[float]], fresh: bool | None,
     ) -> Mapping[str, Any]:  # fmt: skip
+        """fresh: as in `count_later`; None where nothing is counted: many steps take their time."""
         import jax
 
         from helpers.compiles import CompileCounter
 
         if fresh:
             jax.clear_caches()
-        ends, compilations = [], []
+        ends: list[Any] = []
+        compilations: list[int] = []
         for rates in plans:
+            if len(rates) > MANY and any(compilations[1:]):
+                break  # it might compile each step
             with CompileCounter() as counter:
                 ends.append(list(train(w, b, x, y, rates)))
             compilations.append(counter.count)
-        return {"ends": ends, "compilations": compilations}
+        return {"ends": ends} if fresh is None else {"ends": ends, "compilations": compilations}
 
     def counted(self, seen: Mapping[str, Any]) -> int | None:
         return sum(seen["compilations"]) if "compilations" in seen else None
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         w, b, x, y, plans, fresh = case
-        for rates, end in zip(plans, seen["ends"], strict=True):
+        for rates, end in zip(plans, seen["ends"], strict=fresh is not None):
             want_w, want_b = descend(w, b, x, y, rates)
             hint = f"That is after {plural(len(rates), 'step')}."
             yield expect.close("value", end[0], want_w, rtol=1e-4, atol=1e-5, hint=hint)
             yield expect.close("value", end[1], want_b, rtol=1e-4, atol=1e-5, hint=hint)
+        if fresh is None:
+            return
         first, *later = seen["compilations"]
         if fresh:
             unit = "compiled in the first training"
@@ -478,9 +508,17 @@ class LearningRateLoop(Exercise):
                 yield expect.at_least(key, first, 1, unit=unit)
                 yield expect.at_most(key, first, 3, unit=unit, hint=hint)
         hint = "`jax_explain_cache_misses` says what differed."
+        lengths = [len(rates) for rates in plans]
+        new = [length not in lengths[:i] for i, length in enumerate(lengths)]
+        if [count > 0 for count in later] == new[1:]:
+            hint = "It compiled for each new number of rates: the number of rates is a shape."
         for number, count in enumerate(later, 2):
             unit = f"compiled in training {number}"
             yield expect.equal("later", count, 0, unit=unit, hint=hint)
+
+
+MANY = 32
+"""More steps than this are not tried where short trainings went on compiling."""
 
 
 def line(rng: np.random.Generator, b: float) -> tuple[Any, ...]:
@@ -526,9 +564,13 @@ class AheadOfTimeTable(Exercise):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         sizes = [1, 4, 3, 2, 1]
         x = rng.standard_normal((sum(sizes), 3)).astype(np.float32)
+        two = "folded", [4, 2], x, sizes, WRONG_SHAPES
+        yield Case("buckets of 4 and 2 rows of 3 numbers, two results a row", *two)
         yield Case(
-            "buckets of 2 and 4 rows of 3 numbers", "squares", [2, 4], x, sizes, WRONG_SHAPES
-        )
+            "a bucket of 2 rows, one result a row",
+            "squares", [2], x[:3], [1, 2], {},
+            about=["value"],
+        )  # fmt: skip
 
     def probe(
         self,
@@ -555,7 +597,7 @@ class AheadOfTimeTable(Exercise):
         with CompileCounter() as built:
             serve = make_server(fn, list(buckets), x.shape[1])
         with CompileCounter() as served:
-            results = [serve(batch) for batch in rows_of(x, sizes)]
+            results = [result_or_error(partial(serve, batch)) for batch in rows_of(x, sizes)]
         with CompileCounter() as refused:
             refusals = {
                 what: error_name(partial(serve, np.ones(shape, np.float32)))
@@ -581,13 +623,19 @@ class AheadOfTimeTable(Exercise):
             unit="compiled before the first request",
             hint="Only `.compile()`, or a call, makes the program.",
         )
-        yield expect.equal("served", seen["served"], 0, unit="compiled while serving")
+        hint = "Padding and cutting outside jit are programs too, one for each size."
+        yield expect.equal("served", seen["served"], 0, unit="compiled while serving", hint=hint)
         yield expect.true("served", seen["built"], seen="no program to serve with")
         for size, batch, result in zip(sizes, rows_of(x, sizes), seen["results"], strict=True):
             exact = batch.astype(np.float64)
             folded = np.stack([exact.max(axis=1), exact.min(axis=1)], axis=1)
             want = np.sum(exact**2, axis=1) if rule == "squares" else folded
             hint = f"That is a request of {plural(size, 'row')}."
+            if isinstance(result, str):
+                yield expect.true(
+                    "value", False, seen=f"{result} raised", expected=expect.short(want), hint=hint
+                )
+                continue
             yield expect.close("value", result, want, rtol=1e-5, atol=1e-6, hint=hint)
         for what in wrong:
             yield expect.raises(
@@ -596,6 +644,19 @@ class AheadOfTimeTable(Exercise):
                 ("ValueError", "TypeError"),
                 hint=f"That is {what}.",
             )
+
+
+def result_or_error(run: Callable[[], Any]) -> Any:
+    """What `run` returns, or the class of what it raises. An unanswered starter's goes through.
+
+    Never the error's text: an answer could tell the inputs of a hidden case in it.
+    """
+    try:
+        return run()
+    except Exception as error:
+        if is_stub(error):
+            raise
+        return type(error).__name__
 
 
 WRONG_SHAPES = {

@@ -82,16 +82,32 @@ def fresh_state(params):
     }
 
 
-# %% 6.1 wrong: copies with jnp.asarray
-# `jnp.asarray` of a JAX array gives it back as it is: nothing was copied, neither for the caller nor
-# for the average. `jnp.array` and `jnp.copy` copy.
+# %% 6.1 wrong: two names, no copy
+# Nothing was copied, neither for the caller nor for the average: `params` written twice is one tree
+# under two names. `jnp.asarray` of a JAX array, which gives it back as it is, makes no difference.
 # see: 6.6
 def fresh_state(params):
     return {
-        "params": jax.tree.map(jnp.asarray, params),
-        "ema": jax.tree.map(jnp.asarray, params),
+        "params": params,
+        "ema": params,
         "mu": jax.tree.map(jnp.zeros_like, params),
         "nu": jax.tree.map(jnp.zeros_like, params),
+        "count": jnp.zeros((), jnp.int32),
+    }
+
+
+# %% 6.1 wrong: takes the params for a dict
+# A model may be a list of layers, too. `jax.tree.map` doesn't ask what stands at the top.
+# see: 6.6
+def fresh_state(params):
+    def each(fn):
+        return {name: jax.tree.map(fn, part) for name, part in params.items()}
+
+    return {
+        "params": each(jnp.copy),
+        "ema": each(jnp.copy),
+        "mu": each(jnp.zeros_like),
+        "nu": each(jnp.zeros_like),
         "count": jnp.zeros((), jnp.int32),
     }
 
@@ -211,8 +227,8 @@ def fresh_state(params):
 def momentum_step(state, x, y, rate):
     p, t = state["params"], state["trace"]
     error = x @ p["w"].astype(x.dtype) + p["b"].astype(x.dtype) - y
-    good = jnp.isfinite(error).all()
     g = {"w": 2 * error @ x / len(y), "b": 2 * jnp.mean(error)}
+    good = jnp.isfinite(g["w"]).all() & jnp.isfinite(g["b"])
     new_t = {name: jnp.where(good, 0.9 * t[name] + g[name], t[name]) for name in t}
     new_p = {name: jnp.where(good, p[name] - rate * new_t[name], p[name]) for name in p}
     new_p, new_t = (
@@ -507,7 +523,7 @@ def momentum_step(state, x, y, rate):
 
 # %% 6.2 wrong: no guard
 # One NaN among the labels makes NaN of all params, for good. Decide inside the program, where the old
-# and the new values are both at hand: `jnp.where(good, new, old)`.
+# and the new values are both at hand.
 # see: 6.5
 @partial(jax.jit, donate_argnums=0)
 def momentum_step(state, x, y, rate):
@@ -565,6 +581,66 @@ def momentum_step(state, x, y, rate):
     params = jax.tree.map(
         lambda p, t: jnp.where(good, p - rate * t, p).astype(p.dtype), state["params"], trace
     )
+    return {"params": params, "step": state["step"] + 1, "trace": trace}, loss
+
+
+# %% 6.2 wrong: looks at the loss only
+# A slope can be too large for its dtype while the loss, or the slope of another parameter, is not. Every
+# entry of every slope decides.
+# see: 6.5
+@partial(jax.jit, donate_argnums=0)
+def momentum_step(state, x, y, rate):
+    loss, slopes = jax.value_and_grad(squared_error)(state["params"], x, y)
+    good = jnp.isfinite(loss)
+    trace = jax.tree.map(
+        lambda t, g: jnp.where(good, 0.9 * t + g, t).astype(t.dtype), state["trace"], slopes
+    )
+    params = jax.tree.map(
+        lambda p, t: jnp.where(good, p - rate * t, p).astype(p.dtype), state["params"], trace
+    )
+    return {"params": params, "step": state["step"] + 1, "trace": trace}, loss
+
+
+# %% 6.2 wrong: decides entry by entry
+# Where one entry of a slope is not finite, nothing may move: half a step is a step in another direction.
+# One decision for all leaves.
+# see: 6.5
+@partial(jax.jit, donate_argnums=0)
+def momentum_step(state, x, y, rate):
+    loss, slopes = jax.value_and_grad(squared_error)(state["params"], x, y)
+
+    def keep_or(new, old):
+        return jnp.where(jnp.isfinite(new), new, old).astype(old.dtype)
+
+    trace = jax.tree.map(lambda t, g: keep_or(0.9 * t + g, t), state["trace"], slopes)
+    params = jax.tree.map(lambda p, t: keep_or(p - rate * t, p), state["params"], trace)
+    return {"params": params, "step": state["step"] + 1, "trace": trace}, loss
+
+
+# %% 6.2 wrong: a bad slope counts as 0
+# With slopes of 0 the trace still decays, and the params still move along it. In a bad step both stay
+# exactly as they were.
+# see: 6.5
+@partial(jax.jit, donate_argnums=0)
+def momentum_step(state, x, y, rate):
+    loss, slopes = jax.value_and_grad(squared_error)(state["params"], x, y)
+    good = jnp.all(jnp.array([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(slopes)]))
+    slopes = jax.tree.map(lambda g: jnp.where(good, g, 0), slopes)
+    trace = jax.tree.map(lambda t, g: (0.9 * t + g).astype(t.dtype), state["trace"], slopes)
+    params = jax.tree.map(lambda p, t: (p - rate * t).astype(p.dtype), state["params"], trace)
+    return {"params": params, "step": state["step"] + 1, "trace": trace}, loss
+
+
+# %% 6.2 wrong: nan_to_num of the slopes
+# `jnp.nan_to_num` makes 0 of a NaN and the largest number of an infinity, and the step goes on with
+# these. A bad step must not move anything.
+# see: 6.5
+@partial(jax.jit, donate_argnums=0)
+def momentum_step(state, x, y, rate):
+    loss, slopes = jax.value_and_grad(squared_error)(state["params"], x, y)
+    slopes = jax.tree.map(jnp.nan_to_num, slopes)
+    trace = jax.tree.map(lambda t, g: (0.9 * t + g).astype(t.dtype), state["trace"], slopes)
+    params = jax.tree.map(lambda p, t: (p - rate * t).astype(p.dtype), state["params"], trace)
     return {"params": params, "step": state["step"] + 1, "trace": trace}, loss
 
 
@@ -885,6 +961,39 @@ def append(cache, k, v):
     return {"k": keys, "v": values, "count": count + len(k)}
 
 
+# %% 6.4 wrong: knows one number of rows
+# Any number of rows from 1 to the length may come. `jnp.squeeze` and broadcasting, or an assertion that
+# there are several, take a single row for something else.
+# see: 6.11
+@partial(jax.jit, donate_argnums=0)
+def append(cache, k, v):
+    assert 1 < len(k) < len(cache["k"])
+    slots = (cache["count"] + jnp.arange(len(k))) % len(cache["k"])
+    return {
+        "k": cache["k"].at[slots].set(k),
+        "v": cache["v"].at[slots].set(v),
+        "count": cache["count"] + len(k),
+    }
+
+
+# %% 6.4 wrong: reads the count in Python
+# `int(cache["count"])` works as long as the count is an array. Under somebody else's jit it is a tracer,
+# which has no value yet. Compute the slots with jnp.
+# see: 6.11
+@partial(jax.jit, donate_argnums=0)
+def _put(cache, k, v, slots):
+    return {
+        "k": cache["k"].at[slots].set(k),
+        "v": cache["v"].at[slots].set(v),
+        "count": cache["count"] + len(k),
+    }
+
+
+def append(cache, k, v):
+    slots = (int(np.array(cache["count"])) + np.arange(len(k))) % len(cache["k"])
+    return _put(cache, k, v, slots)
+
+
 # %% 6.4 wrong: goes through NumPy
 # A cache that is copied to NumPy, changed there and copied back is never donated, and can't be part
 # of a larger program.
@@ -1189,8 +1298,7 @@ def finetune_step(state, frozen, x, y):
 
 
 # %% 6.5 wrong: plain descent, without the trace
-# The trace goes into the state and never comes back changed: that is gradient descent without
-# momentum.
+# No trace comes back changed, or there is none in the state: that is gradient descent without momentum.
 # see: 6.12
 def start(params):
     head = jax.tree.map(jnp.copy, params["head"])
@@ -1206,3 +1314,45 @@ def finetune_step(state, frozen, x, y):
     value, slopes = jax.value_and_grad(loss)(state["head"])
     head = jax.tree.map(lambda p, g: p - 0.1 * g, state["head"], slopes)
     return {"head": head, "trace": state["trace"]}, value
+
+
+# %% 6.5 wrong: the loss after the step
+# The loss was computed with the head that the step had just made. `jax.value_and_grad` gives the loss at
+# the params that it differentiates.
+# see: 6.8
+def start(params):
+    head = jax.tree.map(jnp.copy, params["head"])
+    return {"head": head, "trace": jax.tree.map(jnp.zeros_like, head)}, params["body"]
+
+
+@partial(jax.jit, donate_argnums=0)
+def finetune_step(state, frozen, x, y):
+    def loss(head):
+        hidden = jnp.tanh(x @ frozen["w"] + frozen["b"])
+        return jnp.mean((hidden @ head["w"] + head["b"] - y) ** 2)
+
+    value, slopes = jax.value_and_grad(loss)(state["head"])
+    trace = jax.tree.map(lambda t, g: 0.9 * t + g, state["trace"], slopes)
+    head = jax.tree.map(lambda p, t: p - 0.1 * t, state["head"], trace)
+    return {"head": head, "trace": trace}, loss(head)
+
+
+# %% 6.5 wrong: one copy for the head and its trace
+# A trace that starts as the head is no trace of zeros, and one copy under two names can't take two
+# results: JAX refuses the first step. Each leaf of a donated state needs a buffer of its own.
+# see: 6.6
+def start(params):
+    head = jax.tree.map(jnp.copy, params["head"])
+    return {"head": head, "trace": head}, params["body"]
+
+
+@partial(jax.jit, donate_argnums=0)
+def finetune_step(state, frozen, x, y):
+    def loss(head):
+        hidden = jnp.tanh(x @ frozen["w"] + frozen["b"])
+        return jnp.mean((hidden @ head["w"] + head["b"] - y) ** 2)
+
+    value, slopes = jax.value_and_grad(loss)(state["head"])
+    trace = jax.tree.map(lambda t, g: 0.9 * t + g, state["trace"], slopes)
+    head = jax.tree.map(lambda p, t: p - 0.1 * t, state["head"], trace)
+    return {"head": head, "trace": trace}, value

@@ -20,6 +20,7 @@ from helpers.exercises.donation import (
     integers,
     network,
     rows_for,
+    steep,
     tuning,
 )
 
@@ -30,8 +31,9 @@ class HiddenNothingShared(NothingShared):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         params = network(rng)
         left, right = params["layers"]
-        nest = {"towers": {"left": left, "right": right}, "scales": [params["embed"], left["b"]]}
-        ties = [[["scales", 1], ["towers", "right", "b"]], [["scales", 0], ["towers", "left", "w"]]]
+        nest = {"scales": [params["embed"]], "towers": {"left": left, "right": right}}
+        places = ["towers", "left"], ["towers", "right"]
+        ties = [[[*place, leaf] for place in places] for leaf in ("b", "w")]
         yield Case("another nest, tied elsewhere", nest, ties)
 
 
@@ -43,6 +45,7 @@ class HiddenTrainingStep(TrainingStep):
         yield Case("other numbers", *descent(rng), False, about=about)
         spoiled = descent(rng, label=np.inf)
         yield Case("an infinite label", *spoiled, False, about=["bad", "donated"])
+        yield Case("a slope out of range", *steep(rng), False, about=["bad", "donated"])
 
 
 class HiddenSnapshot(Snapshot):
@@ -55,13 +58,15 @@ class HiddenSnapshot(Snapshot):
 
 
 class HiddenRingBuffer(RingBuffer):
-    """A start far behind the first round, and as many rows as there are slots."""
+    """A start far behind the first round, one row, and as many rows as there are slots."""
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         late = cache(rng, 16 * int(rng.integers(100, 999)) + 14)
         yield Case("a late start, 5 rows at a time", *late, rows_for(rng, 4, 5), False)
         full = cache(rng, int(rng.integers(3, 14)))
-        yield Case("16 rows at a time", *full, rows_for(rng, 2, 16), False)
+        yield Case("16 rows at a time", *full, rows_for(rng, 2, 16), False, about=["rows"])
+        single = *late, rows_for(rng, 3, 1)
+        yield Case("a late start, 1 row at a time", *single, False, about=["rows"])
 
 
 class HiddenFrozenLayers(FrozenLayers):

@@ -182,6 +182,79 @@ def chunked_norms(loss, params, x, y, chunk):
     return jnp.concatenate(norms)[:n]
 
 
+# %% 4.1 wrong: pads every batch to one large size
+# Whatever the size is, some batch exceeds it, and a batch of 3 costs as much as the largest. Cut the
+# batch into chunks, and call a program for one chunk as often as needed.
+# see: 4.3
+@partial(jax.jit, static_argnames=("loss", "chunk"))
+def _large(loss, params, x, y, chunk):
+    one = lambda example: global_norm(jax.grad(loss)(params, *example))
+    return jax.lax.map(one, (x, y), batch_size=chunk)
+
+
+def chunked_norms(loss, params, x, y, chunk):
+    xs = np.zeros((1024, *x.shape[1:]), x.dtype)
+    ys = np.zeros((1024, *y.shape[1:]), y.dtype)
+    xs[: len(x)], ys[: len(y)] = x, y
+    return np.asarray(_large(loss, params, xs, ys, chunk))[: len(x)]
+
+
+# %% 4.1 wrong: joins no norms where there is no example
+# With B = 0 the loop runs no pass, and `np.concatenate` of an empty list raises. Start the list with an
+# empty array, or fill a result that was made for B norms.
+# see: 4.3
+@partial(jax.jit, static_argnames="loss")
+def _chunk_of_norms(loss, params, x, y):
+    return jax.vmap(lambda *e: global_norm(jax.grad(loss)(params, *e)))(x, y)
+
+
+def chunked_norms(loss, params, x, y, chunk):
+    norms = []
+    for start in range(0, len(x), chunk):
+        rows = np.minimum(np.arange(start, start + chunk), len(x) - 1)
+        norms.append(np.asarray(_chunk_of_norms(loss, params, x[rows], y[rows])))
+    return np.concatenate(norms)[: len(x)]
+
+
+# %% 4.1 wrong: takes every example for a vector
+# An example may have any number of axes: (B, 2, 3) here. Pad along the first axis, and leave the others
+# as they are.
+# see: 4.3
+@partial(jax.jit, static_argnames="loss")
+def _chunk_of_norms(loss, params, x, y):
+    return jax.vmap(lambda *e: global_norm(jax.grad(loss)(params, *e)))(x, y)
+
+
+def chunked_norms(loss, params, x, y, chunk):
+    extra = -len(x) % chunk
+    xs = np.concatenate([x, np.zeros((extra, x.shape[1]), x.dtype)])
+    ys = np.concatenate([y, np.zeros((extra, y.shape[1]), y.dtype)])
+    norms = [np.zeros(0, np.float32)]
+    for i in range(0, len(xs), chunk):
+        norms.append(
+            np.asarray(_chunk_of_norms(loss, params, xs[i : i + chunk], ys[i : i + chunk]))
+        )
+    return np.concatenate(norms)[: len(x)]
+
+
+# %% 4.1 wrong: takes a chunk of 1 for no chunk at all
+# A chunk may hold a single example: it is a chunk like any other.
+# see: 4.3
+@partial(jax.jit, static_argnames="loss")
+def _chunk_of_norms(loss, params, x, y):
+    return jax.vmap(lambda *e: global_norm(jax.grad(loss)(params, *e)))(x, y)
+
+
+def chunked_norms(loss, params, x, y, chunk):
+    assert chunk > 1 and x.ndim == 2
+    norms = np.empty(len(x), np.float32)
+    for start in range(0, len(x), chunk):
+        rows = np.minimum(np.arange(start, start + chunk), len(x) - 1)
+        found = np.asarray(_chunk_of_norms(loss, params, x[rows], y[rows]))
+        norms[start : start + chunk] = found[: len(x) - start]
+    return norms
+
+
 # %% 4.1 wrong: one example at a time
 # A program for one example fits any B, and wastes the machine: `chunk` examples at once cost little
 # more than one. Use the room that you were given.
@@ -376,6 +449,75 @@ def clipped_sum(loss, params, x, y, mask, max_norm):
     return jax.tree.map(lambda t: t / jnp.maximum(mask.sum(), 1), total)
 
 
+# %% 4.2 wrong: the mean over all rows
+# Every row was counted, those outside the mask too, and a sum was asked for: the noise that follows is
+# measured for what one example can change in a *sum*.
+# see: 4.5
+def clipped_sum(loss, params, x, y, mask, max_norm):
+    def add(total, example):
+        x, y, real = example
+        gradient = clip_to_norm(jax.grad(loss)(params, x, y), max_norm)
+        return jax.tree.map(lambda t, g: t + jnp.where(real, g, 0), total, gradient), None
+
+    total = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), (x, y, mask))[0]
+    return jax.tree.map(lambda t: t / len(mask), total)
+
+
+# %% 4.2 wrong: divides by the number of rows in the mask, and multiplies again
+# With no row in the mask, that is 0 / 0. A sum needs no count.
+# see: 4.4
+def clipped_sum(loss, params, x, y, mask, max_norm):
+    def add(total, example):
+        x, y, real = example
+        gradient = clip_to_norm(jax.grad(loss)(params, x, y), max_norm)
+        return jax.tree.map(lambda t, g: t + jnp.where(real, g, 0), total, gradient), None
+
+    total = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), (x, y, mask))[0]
+    count = mask.sum()
+    return jax.tree.map(lambda t: t / count * count, total)
+
+
+# %% 4.2 wrong: the shorter length over the norm
+# min(n, C) / n is the right factor for every gradient but one: of length 0 it makes 0 / 0.
+# see: 4.4
+def clipped_sum(loss, params, x, y, mask, max_norm):
+    def add(total, example):
+        x, y, real = example
+        gradient = jax.grad(loss)(params, x, y)
+        norm = global_norm(gradient)
+        factor = jnp.minimum(norm, max_norm) / norm
+        return jax.tree.map(lambda t, g: t + jnp.where(real, factor * g, 0), total, gradient), None
+
+    return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), (x, y, mask))[0]
+
+
+# %% 4.2 wrong: the limit over the longer length
+# C / max(C, n) is the right factor for every limit but one: without a limit, it makes inf / inf.
+# see: 4.4
+def clipped_sum(loss, params, x, y, mask, max_norm):
+    def add(total, example):
+        x, y, real = example
+        gradient = jax.grad(loss)(params, x, y)
+        factor = max_norm / jnp.maximum(max_norm, global_norm(gradient))
+        return jax.tree.map(lambda t, g: t + jnp.where(real, factor * g, 0), total, gradient), None
+
+    return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), (x, y, mask))[0]
+
+
+# %% 4.2 wrong: clips in a loop, and keeps what the loop returns
+# `lax.map` makes one gradient at a time and stacks them all, so B gradients are there in the end. Carry
+# the sum through the loop.
+# see: 4.3
+def clipped_sum(loss, params, x, y, mask, max_norm):
+    def clipped(example):
+        x, y, real = example
+        gradient = clip_to_norm(jax.grad(loss)(params, x, y), max_norm)
+        return jax.tree.map(lambda g: jnp.where(real, g, 0), gradient)
+
+    each = jax.lax.map(clipped, (x, y, mask))
+    return jax.tree.map(lambda g: jnp.sum(g, axis=0), each)
+
+
 # %% 4.2 wrong: clips each leaf by itself
 # With two leaves, each as long as the limit, the gradient is √2 times as long as allowed. The length is
 # that of all leaves together.
@@ -418,7 +560,8 @@ def clipped_sum(loss, params, x, y, mask, max_norm):
 
 
 # %% 4.2 wrong: multiplies by the mask
-# 0 times NaN is NaN, so one spoiled row outside the mask spoils the sum. Select with `jnp.where`.
+# 0 times NaN is NaN, so one spoiled row outside the mask spoils the sum. Select with `jnp.where`. Where
+# a loss is selected, its backward pass still runs through the row: replace what goes into it.
 # see: 4.4
 def clipped_sum(loss, params, x, y, mask, max_norm):
     def add(total, example):
@@ -427,20 +570,6 @@ def clipped_sum(loss, params, x, y, mask, max_norm):
         return jax.tree.map(lambda t, g: t + real * g, total, gradient), None
 
     return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), (x, y, mask))[0]
-
-
-# %% 4.2 wrong: masks the loss, not what goes into it
-# A row that `where` drops from the sum of losses still takes part in the backward pass, as 0 times NaN.
-# Replace its inputs before the loss sees them.
-# see: 4.4
-def clipped_sum(loss, params, x, y, mask, max_norm):
-    norms = jax.lax.map(lambda e: global_norm(jax.grad(loss)(params, *e)), (x, y))
-    weights = jnp.where(mask, jnp.minimum(1, max_norm / norms), 0)
-
-    def total(p):
-        return jnp.sum(jnp.where(mask, weights * jax.vmap(loss, (None, 0, 0))(p, x, y), 0))
-
-    return jax.grad(total)(params)
 
 
 # %% 4.2 wrong: ignores the mask
@@ -519,7 +648,7 @@ def find_flipped(loss, params, x, y, trusted_x, trusted_y, k):
 
 # %% 4.3 wrong: the most helpful first
 # Gradient descent moves *against* the gradient. A step on an example whose gradient points along the
-# trusted one lowers the trusted loss: harm is minus the inner product.
+# trusted one lowers the trusted loss, and such examples came out first.
 # see: 4.6
 def find_flipped(loss, params, x, y, trusted_x, trusted_y, k):
     all_losses = jax.vmap(loss, (None, 0, 0))
@@ -540,13 +669,35 @@ def find_flipped(loss, params, x, y, trusted_x, trusted_y, k):
 
 # %% 4.3 wrong: the angle alone
 # A cosine drops the length, and a short gradient at a bad angle does little harm. The rate at which the
-# trusted loss rises is the inner product itself.
+# trusted loss rises grows with the example's gradient.
 # see: 4.6
 def find_flipped(loss, params, x, y, trusted_x, trusted_y, k):
     all_losses = jax.vmap(loss, (None, 0, 0))
     trusted = jax.grad(lambda p: jnp.mean(all_losses(p, trusted_x, trusted_y)))(params)
     slopes = jax.jvp(lambda p: all_losses(p, x, y), (params,), (trusted,))[1]
     return jnp.argsort(slopes / jax.vmap(global_norm)(per_example.grads(loss, params, x, y)))[:k]
+
+
+# %% 4.3 wrong: the loss after a step of a tenth
+# A step of some length also feels how the loss bends, and ranks by that, too. Asked for is the rate at
+# the start: a derivative by η, at η = 0.
+# see: 4.6
+def find_flipped(loss, params, x, y, trusted_x, trusted_y, k):
+    def trusted_loss_after_step(x, y):
+        moved = jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params, x, y))
+        return jnp.mean(jax.vmap(lambda a, b: loss(moved, a, b))(trusted_x, trusted_y))
+
+    return jnp.argsort(-jax.vmap(trusted_loss_after_step)(x, y))[:k]
+
+
+# %% 4.3 wrong: the index alone for k = 1
+# An array of k integers has the shape (1,) for k = 1. Don't squeeze.
+# see: 4.6
+def find_flipped(loss, params, x, y, trusted_x, trusted_y, k):
+    all_losses = jax.vmap(loss, (None, 0, 0))
+    trusted = jax.grad(lambda p: jnp.mean(all_losses(p, trusted_x, trusted_y)))(params)
+    slopes = jax.jvp(lambda p: all_losses(p, x, y), (params,), (trusted,))[1]
+    return jnp.squeeze(jnp.argsort(slopes)[:k])
 
 
 # %% 4.3 wrong: without the sign
@@ -703,12 +854,25 @@ def diagonal_fisher(logits, params, x):
 
 # %% 4.4 wrong: the logarithm of a softmax
 # A probability that underflowed is 0, its logarithm −inf and the gradient NaN, which a weight of 0 does
-# not remove. Dividing by p ends the same way. Use log_softmax.
+# not remove. Dividing by p ends the same way. §4.7 never takes the logarithm of a probability.
 # see: 4.7
 def diagonal_fisher(logits, params, x):
     def one(x):
         probs = jax.nn.softmax(logits(params, x))
         scores = jax.jacrev(lambda p: jnp.log(jax.nn.softmax(logits(p, x))))(params)
+        return jax.tree.map(lambda s: jnp.tensordot(probs, s**2, 1), scores)
+
+    return jax.tree.map(lambda f: f.mean(0), jax.vmap(one)(x))
+
+
+# %% 4.4 wrong: the logarithm of a softmax and a little more
+# The little keeps the logarithm finite, and takes the score from every label that is less likely than
+# it. Those labels have the largest scores. A logarithm of a softmax has a form that needs no help.
+# see: 4.7
+def diagonal_fisher(logits, params, x):
+    def one(x):
+        probs = jax.nn.softmax(logits(params, x))
+        scores = jax.jacrev(lambda p: jnp.log(jax.nn.softmax(logits(p, x)) + 1e-6))(params)
         return jax.tree.map(lambda s: jnp.tensordot(probs, s**2, 1), scores)
 
     return jax.tree.map(lambda f: f.mean(0), jax.vmap(one)(x))
@@ -823,6 +987,24 @@ def mlp_grad_norms(params, x, labels):
     squares = jnp.zeros(len(x))
     for layer, a in zip(params[::-1], inputs[::-1]):
         squares += jnp.sum(delta**2, 1) * jnp.sum(a**2, 1)
+        delta = (delta @ layer["w"].T) * (1 - a * a)
+    return jnp.sqrt(squares)
+
+
+# %% 4.5 wrong: a first and a last layer
+# A network of one layer has no first and last. Treat all layers alike: only the last has no tanh
+# behind it.
+# see: 4.8
+def mlp_grad_norms(params, x, labels):
+    first, *between, last = params
+    inputs = [x, jnp.tanh(x @ first["w"] + first["b"])]
+    for layer in between:
+        inputs.append(jnp.tanh(inputs[-1] @ layer["w"] + layer["b"]))
+    logits = inputs[-1] @ last["w"] + last["b"]
+    delta = jax.nn.softmax(logits) - jax.nn.one_hot(labels, logits.shape[1])
+    squares = jnp.zeros(len(x))
+    for layer, a in zip(params[::-1], inputs[::-1]):
+        squares += jnp.sum(delta**2, 1) * (jnp.sum(a**2, 1) + 1)
         delta = (delta @ layer["w"].T) * (1 - a * a)
     return jnp.sqrt(squares)
 

@@ -17,12 +17,11 @@ from helpers.exercises.per_example import (
     DiagonalFisher,
     FindFlipped,
     classifier,
+    clipping,
     flipped_labels,
     network,
     regression,
-    resting,
-    spoil,
-    without_last_class,
+    with_last_logit,
 )
 
 
@@ -30,27 +29,21 @@ class HiddenChunkedNorms(ChunkedNorms):
     """Another chunk, and sizes just beside its multiples."""
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        sizes = [2, *(int(n) for n in rng.permutation([0, 5, 6, 9, 11, 12]))]
-        inputs = *regression(rng, sum(sizes)), sizes, 3, False
+        sizes = [2, *(int(n) for n in rng.permutation([5, 6, 9, 11, 12]))]
+        inputs = *regression(rng, sum(sizes), 2), sizes, 3, False
         yield Case("a first batch below the chunk, then others", *inputs)
+        none = *regression(rng, 0, 2), [0], 3, False
+        yield Case("no example at all", *none, about=["edges"])
 
 
 class HiddenClippedSum(ClippedSum):
-    """Other limits, one row alone, and none at all."""
+    """Another limit, one row alone, and none at all."""
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        layer, x, y = regression(rng, 6)
-        y = resting(layer, x, y)
-        every, one, none = np.ones(6, bool), np.arange(6) == rng.integers(1, 5), np.zeros(6, bool)
-        limit = float(rng.uniform(0.3, 0.8))
-        calls = [
-            [x, every, limit],
-            [x, every, np.inf],
-            [spoil(x, one), one, limit],
-            [spoil(x, none), none, limit],
-        ]
+        one = np.arange(6) == rng.integers(1, 5)
+        layer, y, calls = clipping(rng, float(rng.uniform(0.3, 0.8)), one)
         about = ["clipped", "whole", "masked"]
-        yield Case("other limits, one row, no row", "values", layer, y, calls, about=about)
+        yield Case("another limit, one row, no row", "values", layer, y, calls, about=about)
 
 
 class HiddenFindFlipped(FindFlipped):
@@ -61,6 +54,7 @@ class HiddenFindFlipped(FindFlipped):
         yield Case("another data set", *inputs, about=["found", "order"])
         inputs = *flipped_labels(rng), ALL_ROWS
         yield Case("all of another data set", *inputs, about=["all"])
+        yield Case("one of another data set", *flipped_labels(rng), 1, about=["all"])
 
 
 class HiddenDiagonalFisher(DiagonalFisher):
@@ -69,15 +63,18 @@ class HiddenDiagonalFisher(DiagonalFisher):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         params, x = classifier(rng)
         yield Case("another network", params, x, about=["value"])
-        yield Case("another impossible class", without_last_class(params), x, about=["sharp"])
+        shift = float(rng.uniform(-34.0, -22.0))
+        yield Case("another tiny class", with_last_logit(params, shift), x, about=["sharp"])
+        yield Case("another impossible class", with_last_logit(params, -200.0), x, about=["sharp"])
 
 
 class HiddenDenseNorms(DenseNorms):
-    """Other numbers, and a single layer."""
+    """Other numbers at the public sizes."""
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("other numbers", "values", *network(rng, [4, 3, 3], 5), about=["value"])
-        yield Case("a single layer", "values", *network(rng, [4, 3], 5), about=["depth"])
+        yield Case("a deeper one", "values", *network(rng, [3, 3, 3, 3], 5), about=["depth"])
+        yield Case("a layer alone", "values", *network(rng, [4, 3], 5), about=["depth"])
 
 
 HIDDEN = [

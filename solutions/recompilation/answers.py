@@ -181,7 +181,7 @@ def bucketed_loss(w, b, x, y):
 
 
 # %% 1.1 wrong: 0 / 0 for an empty batch
-# With no real row the count is 0, and 0 / 0 is NaN. Divide by max(count, 1).
+# With no real row the count is 0, and 0 / 0 is NaN. §1.5 keeps the denominator from being 0.
 # see: 1.5
 @jax.jit
 def _loss(w, b, x, y, mask):
@@ -193,6 +193,21 @@ def bucketed_loss(w, b, x, y):
     rows = next(size for size in BUCKETS if n <= size)
     x, y = np.pad(x, ((0, rows - n), (0, 0))), np.pad(y, (0, rows - n))
     return _loss(w, b, x, y, np.arange(rows) < n)
+
+
+# %% 1.1 wrong: a Python float
+# `float(…)` needs a value, and under `jax.grad` there is only a tracer. Return what jit returns.
+# see: 1.5
+@jax.jit
+def _loss(w, b, x, y, mask):
+    return jnp.sum(jnp.where(mask, (x @ w + b - y) ** 2, 0.0)) / jnp.maximum(mask.sum(), 1)
+
+
+def bucketed_loss(w, b, x, y):
+    n = len(y)
+    rows = next(size for size in BUCKETS if n <= size)
+    x, y = np.pad(x, ((0, rows - n), (0, 0))), np.pad(y, (0, rows - n))
+    return float(_loss(w, b, x, y, np.arange(rows) < n))
 
 
 # %% 1.2 right: counts, then asserts; two buckets
@@ -460,6 +475,23 @@ def serve(x):
     return np.asarray(_row_scores(np.pad(x, ((0, 16 - len(x)), (0, 0)))))
 
 
+# %% 1.2 wrong: three buckets
+# Each bucket is a program, and the budget is two programs for all requests together.
+# see: 1.5
+def assert_budget(serve, requests, limit):
+    with CompileBudget(limit):
+        for request in requests:
+            serve(request)
+
+
+_row_scores = jax.jit(lambda x: jax.nn.logsumexp(x, axis=1))
+
+
+def serve(x):
+    rows = next(rows for rows in (4, 8, 16) if len(x) <= rows)
+    return np.asarray(_row_scores(np.pad(x, ((0, rows - len(x)), (0, 0)))))[: len(x)]
+
+
 # %% 1.2 wrong: a bucket for each power of two
 # Buckets of 1, 2, 4, 8 and 16 rows waste little padding, but they are five programs, and the budget
 # is two.
@@ -568,6 +600,79 @@ class _Config:
 
 def make_config(width, activation="tanh", scales=()):
     return _Config(width, activation, list(scales))
+
+
+# %% 1.3 wrong: keeps the list that it was given
+# A list has no hash, and the caller still holds it. Turn it into a tuple.
+# see: 1.7
+@dataclass(frozen=True)
+class _Config:
+    width: int
+    activation: str
+    scales: tuple
+
+
+def make_config(width, activation="tanh", scales=()):
+    return _Config(width, activation, scales)
+
+
+# %% 1.3 wrong: goes through a set
+# A set drops what occurs twice, and has an order of its own. The scales are a sequence.
+# see: 1.7
+@dataclass(frozen=True)
+class _Config:
+    width: int
+    activation: str
+    scales: tuple
+
+
+def make_config(width, activation="tanh", scales=()):
+    return _Config(width, activation, tuple(set(scales)))
+
+
+# %% 1.3 wrong: sorts the scales
+# Two configs whose scales differ in order are two settings: what is computed may depend on it.
+# see: 1.7
+@dataclass(frozen=True)
+class _Config:
+    width: int
+    activation: str
+    scales: tuple
+
+
+def make_config(width, activation="tanh", scales=()):
+    return _Config(width, activation, tuple(sorted(scales)))
+
+
+# %% 1.3 wrong: another default
+# The task says what is used where nothing is given: "tanh", and no scales.
+# see: 1.7
+@dataclass(frozen=True)
+class _Config:
+    width: int
+    activation: str
+    scales: tuple
+
+
+def make_config(width, activation="relu", scales=()):
+    return _Config(width, activation, tuple(scales))
+
+
+# %% 1.3 wrong: equal, with a hash of its own
+# Objects that are equal must have equal hashes. Where they don't, a dict or a cache finds one of them
+# or not, as it happens; some versions of JAX compare first and notice nothing.
+# see: 1.7
+@dataclass(frozen=True)
+class _Config:
+    width: int
+    activation: str
+    scales: tuple
+
+    __hash__ = object.__hash__
+
+
+def make_config(width, activation="tanh", scales=()):
+    return _Config(width, activation, tuple(scales))
 
 
 # %% 1.3 wrong: hashable, but not frozen
@@ -699,9 +804,9 @@ def train(w, b, x, y, rates):
     return params["w"], params["b"]
 
 
-# %% 1.4 right: one loop in a padded program
+# %% 1.4 right: blocks of 16 rates, each through a padded loop
 @jax.jit
-def _padded(w, b, x, y, rates, steps):
+def _block(w, b, x, y, rates, steps):
     def step(i, params):
         slopes = jax.grad(lambda w, b: jnp.mean(jnp.square(x @ w + b - y)), (0, 1))(*params)
         return params[0] - rates[i] * slopes[0], params[1] - rates[i] * slopes[1]
@@ -710,9 +815,47 @@ def _padded(w, b, x, y, rates, steps):
 
 
 def train(w, b, x, y, rates):
-    padded = np.zeros(64, np.float32)
+    b = np.float32(b)
+    for start in range(0, len(rates), 16):
+        block = np.array(rates[start : start + 16], np.float32)
+        w, b = _block(w, b, x, y, np.resize(block, 16), len(block))
+    return w, b
+
+
+# %% 1.4 wrong: pads the rates to 32
+# The 33rd rate has no place. Padding fixes a shape at the price of a limit, and the task has none: call
+# a step from Python, or go on with the next 32.
+# see: 1.8
+@jax.jit
+def _padded(w, b, x, y, rates):
+    def step(params, rate):
+        slopes = jax.grad(lambda w, b: jnp.mean((x @ w + b - y) ** 2), (0, 1))(*params)
+        return (params[0] - rate * slopes[0], params[1] - rate * slopes[1]), None
+
+    return jax.lax.scan(step, (w, b), rates)[0]
+
+
+def train(w, b, x, y, rates):
+    padded = np.zeros(32, np.float32)
     padded[: len(rates)] = rates
-    return _padded(w, np.float32(b), x, y, padded, len(rates))
+    return _padded(jnp.asarray(w), np.float32(b), x, y, padded)
+
+
+# %% 1.4 wrong: starts from the first rate
+# With no rate there is no first one. A loop over the rates needs no special first step.
+# see: 1.8
+@jax.jit
+def _sgd(w, b, x, y, rate):
+    slopes = jax.grad(lambda w, b: jnp.mean((x @ w + b - y) ** 2), (0, 1))(w, b)
+    return w - rate * slopes[0], b - rate * slopes[1]
+
+
+def train(w, b, x, y, rates):
+    first, *others = rates
+    w, b = _sgd(w, np.float32(b), x, y, first)
+    for rate in others:
+        w, b = _sgd(w, b, x, y, rate)
+    return w, b
 
 
 # %% 1.4 wrong: the rate is static
@@ -804,7 +947,7 @@ def train(w, b, x, y, rates):
 
 # %% 1.4 wrong: a scan over the rates
 # The rates go in as one array, and its length is part of the program's shape: a training of another
-# length compiles again. Call a step from Python, or pad the rates.
+# length compiles again. Call a step from Python, or send blocks of one length.
 # see: 1.8
 @jax.jit
 def _scanned(w, b, x, y, rates):
@@ -987,6 +1130,63 @@ def make_server(fn, buckets, features):
             raise ValueError(x.shape)
         rows = min(rows for rows in table if rows >= len(x))
         return table[rows](jnp.pad(x, ((0, rows - len(x)), (0, 0))))[: len(x)]
+
+    return serve
+
+
+# %% 1.5 wrong: cuts with jnp
+# The programs are all there, but `[:n]` of a JAX array is one more, for each n. Bring the results to
+# NumPy first, then cut.
+# see: 1.5
+def make_server(fn, buckets, features):
+    table = {
+        rows: jax.jit(fn).lower(jax.ShapeDtypeStruct((rows, features), jnp.float32)).compile()
+        for rows in buckets
+    }
+
+    def serve(x):
+        if x.ndim != 2 or x.shape[1] != features or len(x) > max(buckets):
+            raise ValueError(x.shape)
+        rows = min(rows for rows in table if rows >= len(x))
+        return table[rows](np.pad(x, ((0, rows - len(x)), (0, 0))))[: len(x)]
+
+    return serve
+
+
+# %% 1.5 wrong: takes the last bucket for the largest
+# The buckets come in any order. Sort them, or ask for the largest.
+# see: 1.9
+def make_server(fn, buckets, features):
+    table = {
+        rows: jax.jit(fn).lower(jax.ShapeDtypeStruct((rows, features), jnp.float32)).compile()
+        for rows in buckets
+    }
+
+    def serve(x):
+        if x.ndim != 2 or x.shape[1] != features or len(x) > buckets[-1]:
+            raise ValueError(x.shape)
+        rows = min(rows for rows in table if rows >= len(x))
+        return np.asarray(table[rows](np.pad(x, ((0, rows - len(x)), (0, 0)))))[: len(x)]
+
+    return serve
+
+
+# %% 1.5 wrong: takes every result for one number
+# `fn` may give k numbers for a row. Cut along the first axis, and leave the others alone.
+# see: 1.9
+def make_server(fn, buckets, features):
+    table = {
+        rows: jax.jit(fn).lower(jax.ShapeDtypeStruct((rows, features), jnp.float32)).compile()
+        for rows in buckets
+    }
+
+    def serve(x):
+        if x.ndim != 2 or x.shape[1] != features or len(x) > max(buckets):
+            raise ValueError(x.shape)
+        rows = min(rows for rows in table if rows >= len(x))
+        results = np.zeros(len(x), np.float32)
+        results[:] = np.asarray(table[rows](np.pad(x, ((0, rows - len(x)), (0, 0)))))[: len(x)]
+        return results
 
     return serve
 

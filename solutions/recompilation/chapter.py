@@ -167,7 +167,7 @@ describe(
 # it can be written down. When a jitted function is called, JAX looks at
 #
 # 1. the **function**: the object that was given to `jax.jit`, not its source text;
-# 2. the **static arguments**, by their hash and equality (§1.7);
+# 2. the **static arguments**, by equality; equal ones must have equal hashes (§1.7);
 # 3. the **structure** of everything else: how the arguments are nested in tuples, lists and
 #    dicts, and which of them were passed by name;
 # 4. the **type of each leaf**: its shape, its dtype, and whether it is *weakly* typed;
@@ -899,8 +899,9 @@ assert count_compiles(chosen, row, squash=True) == 0
 
 # %% [markdown]
 # A **static argument** is handed to the function as it is, and becomes part of the key: one
-# program for each value. To find a key, Python asks for its hash; to accept it, for equality. A
-# flag has both. A settings object that you wrote yourself may have neither.
+# program for each value. To find a key, a cache asks for its hash; to accept it, for equality. So
+# objects that are equal must have equal hashes, which Python does not check, and some versions of
+# JAX don't notice. A flag has both. A settings object that you wrote yourself may have neither.
 #
 # ❌ Here are three configs that people write first. The plain class compares by identity: three
 # equal objects, three programs. The dataclass compares by value, but can be changed, so Python
@@ -1009,8 +1010,8 @@ assert_close(activate(state("sin")), np.sin(row.astype(np.float64)), rtol=1e-6, 
 #
 # - It has the attributes `width` (int), `activation` ("tanh" or "relu") and `scales` (a tuple of
 #   floats, whether a list or a tuple came in).
-# - Two configs with equal settings are one key: the second call compiles nothing. If any setting
-#   differs, it is another key.
+# - Two configs with equal settings are one key: they are equal, have one hash, and the second call
+#   compiles nothing. If any setting differs, the order of the scales included, it is another key.
 # - It can't be changed afterwards: not by setting an attribute (that may raise whatever you
 #   like), not through `scales`, and not by the caller who still holds the list.
 #
@@ -1356,7 +1357,7 @@ assert loaded < compiled
 #   of row counts in any order.
 # - When `make_server` returns, a program for each bucket is compiled.
 # - `serve(x)` takes a float32 NumPy array of shape (n, features), 1 ≤ n ≤ the largest bucket, and
-#   returns an array of the n results. It compiles nothing.
+#   returns an array of the n results. It compiles nothing. (For n = 0 it may do what it likes.)
 # - For any other shape (more rows, more or fewer columns, one dimension) it raises ValueError or
 #   TypeError, and compiles nothing either.
 
