@@ -12,54 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from notebooks import Notebook, labelled, new_cell, zipped
 
 from autograder import collect
-from autograder.build import learner_notebook
 from autograder.collect import find, safe_name
 from autograder.course import Chapter
-from autograder.submission import Handed, read
+from autograder.submission import read
 
 RIGHT = "def safe_mean(values, mask):\n    return values[mask].mean() if mask.any() else 0.0"
 OTHER = "def safe_mean(values, mask):\n    return 7.0"
 AT = "def at(values, index):\n    return values[index]"
-
-
-class Notebook:
-    """The released notebook of a chapter, to be mistreated."""
-
-    def __init__(self, chapter: Chapter, folder: Path) -> None:
-        self.data: dict[str, Any] = json.loads(json.dumps(learner_notebook(chapter)))
-        self.folder = folder
-
-    @property
-    def cells(self) -> list[dict[str, Any]]:
-        return self.data["cells"]
-
-    def cell(self, label: str) -> dict[str, Any]:
-        return next(cell for cell in self.cells if cell.get("id", "").startswith(label))
-
-    def put(self, label: str, source: str) -> "Notebook":
-        self.cell(label)["source"] = source
-        return self
-
-    def remove(self, label: str) -> "Notebook":
-        self.cells.remove(self.cell(label))
-        return self
-
-    def insert(self, source: str, before: str = "", **more: Any) -> "Notebook":
-        """A new code cell before the one with that label, at the end by default."""
-        at = self.cells.index(self.cell(before)) if before else len(self.cells)
-        self.cells.insert(at, new_cell(source, **more))
-        return self
-
-    def read(self, name: str = "ada.ipynb", chapter: Chapter | None = None) -> Handed:
-        path = self.folder / name
-        path.write_text(json.dumps(self.data), encoding="utf-8")
-        return read(path, chapter)
-
-
-def new_cell(source: str, kind: str = "code", **more: Any) -> dict[str, Any]:
-    return {"cell_type": kind, "metadata": {}, "source": source, "outputs": [], **more}
 
 
 @pytest.fixture
@@ -67,10 +29,6 @@ def notebook(tiny: Chapter, tmp_path: Path) -> Notebook:
     folder = tmp_path / "handed in"
     folder.mkdir()
     return Notebook(tiny, folder)
-
-
-def labelled(label: str) -> dict[str, Any]:
-    return {"metadata": {"nbgrader": {"grade_id": label}}}
 
 
 # --- matching ------------------------------------------------------------------------------------
@@ -529,14 +487,6 @@ def test_checkpoints_results_and_duplicate_paths_are_passed_over(
 
 
 # --- zips ----------------------------------------------------------------------------------------
-
-
-def zipped(path: Path, *members: tuple[str | zipfile.ZipInfo, bytes]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members:
-            archive.writestr(name, data)
-    return path
 
 
 def test_a_zip_of_a_class_is_read(notebook: Notebook, tmp_path: Path) -> None:
