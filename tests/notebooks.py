@@ -14,6 +14,7 @@ class Notebook:
     """The released notebook of a chapter, and a folder in which it may be written."""
 
     def __init__(self, chapter: Chapter, folder: Path = Path()) -> None:
+        self.chapter = chapter
         self.data: dict[str, Any] = json.loads(json.dumps(learner_notebook(chapter)))
         self.folder = folder
 
