@@ -213,6 +213,12 @@ def _joined(text: str | Sequence[Any]) -> str:
 # --- code that is not quite Python ---------------------------------------------------------------
 
 
+def unfenced(source: str) -> str:
+    """The code between a text cell's fences, all of it where there are none."""
+    found = re.findall(r"^```[^\n]*\n(.*?)^```", source, re.MULTILINE | re.DOTALL)
+    return "\n".join(found).rstrip("\n") or source
+
+
 def without_magics(source: str) -> tuple[str, list[str]]:
     """The source with IPython's own lines made comments, and these lines.
 

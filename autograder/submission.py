@@ -288,9 +288,9 @@ def _item(cell: Cell, known: Template, at: int) -> tuple[Item, list[str]]:
     kind, source = cell.kind, cell.source
     left_out: list[str] = []
     if kind != "code" and whose and whose.kind == "code" and cell.source.strip():
-        kind = "code"
+        kind, source = "code", text.unfenced(source)
     if kind == "code":
-        source, left_out = text.without_magics(cell.source)
+        source, left_out = text.without_magics(source)
     untouched = whose is not None and (
         whose is same or (kind == whose.kind == "code" and text.same_code(source, whose.source))
     )
@@ -431,7 +431,11 @@ class _Matched:
             and not (item.course and item.course.role != "starter" and name in item.course.defines)
         ]
         texts = (item for item in self.items if item.kind != "code" and not item.untouched)
-        read = (replace(item, defines=text.definitions(item.source)) for item in texts)
+        code_of = ((item, text.unfenced(item.source)) for item in texts)
+        read = (
+            replace(item, source=source, defines=text.definitions(source))
+            for item, source in code_of
+        )
         return code or [item for item in read if name in item.defines]
 
     def _remark(self, exercise: str, own: Sequence[Item], cells: Mapping[int, Item]) -> None:

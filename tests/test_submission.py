@@ -152,6 +152,12 @@ def test_a_text_cell_without_label_is_read_as_code_where_no_cell_answers(
     assert notebook.read().answers["9.1"] == RIGHT
 
 
+def test_code_in_the_fences_of_a_text_cell_is_read(notebook: Notebook) -> None:
+    fenced = f"Mine:\n```python\n{RIGHT}\n```\nand\n```\nb = 2\n```"
+    notebook.remove("answer-9-1").insert(fenced, kind="markdown", before="check-9-1")
+    assert notebook.read().answers["9.1"] == f"{RIGHT}\n\nb = 2"
+
+
 def test_a_syntax_error_stays_in_the_answer(notebook: Notebook) -> None:
     broken = "def safe_mean(values, mask):\n    return values[mask.mean("
     assert notebook.put("answer-9-1", broken).read().answers["9.1"] == broken
