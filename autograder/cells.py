@@ -12,8 +12,9 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from autograder import scripts
 from autograder.collect import MAX_BYTES, MEGABYTE, Unreadable, too_large
 from autograder.slicing import parse_python
 from helpers.exercise import is_stub
@@ -22,6 +23,9 @@ Kind = Literal["code", "markdown", "raw"]
 
 MAX_MEMORY = 700 * MEGABYTE
 """What a parsed notebook may take; estimated from its bytes before they are parsed."""
+
+MAX_REPAIRED = 10 * MEGABYTE
+"""Characters of what is no JSON, but is looked at again."""
 
 PYTHON_MAGICS = {"time", "timeit", "capture", "prun", "mprun", "memit", "debug", "python3"}
 """Cell magics behind which Python stands; the cells of others hold another language."""
@@ -42,19 +46,78 @@ class Cell:
 # --- the file ------------------------------------------------------------------------------------
 
 
-def parse(data: bytes) -> list[Cell]:
-    """The cells of a notebook file of nbformat 1 to 5. Raises Unreadable."""
+class Parsed(NamedTuple):
+    """The cells of a file, and what had to be mended to read them, one sentence each."""
+
+    cells: list[Cell]
+    notes: list[str]
+
+
+def parse(data: bytes) -> Parsed:
+    """The cells of a notebook file of nbformat 1 to 5, or of a script. Raises Unreadable."""
     if len(data) > MAX_BYTES or _memory(data) > MAX_MEMORY:
         raise Unreadable(too_large(len(data)))
-    text = _text(data)
+    text, notes = _text(data)
     try:
-        found = json.loads(text)
+        cells = _from_json(text)
+    except Unreadable:
+        raise
     except (ValueError, RecursionError) as error:
-        raise Unreadable(_not_json(text, error)) from error
-    cells = list(_cells_of(found))
+        cells, mended = _otherwise(text, error)
+        notes.append(mended)
     if not cells:
-        raise Unreadable("The notebook has no cells.")
-    return cells
+        raise Unreadable("The notebook has no cells. Save it in Jupyter and hand it in again.")
+    return Parsed(cells, notes)
+
+
+def _from_json(text: str) -> list[Cell]:
+    return list(_cells_of(json.loads(text)))
+
+
+def _otherwise(text: str, error: Exception) -> tuple[list[Cell], str]:
+    """The cells of what is no JSON, and a sentence on what was mended. Raises Unreadable."""
+    if len(text) < MAX_REPAIRED and (sides := _sides(text)):
+        return _same_in(sides), "The marks of a merge conflict were left out: no cell had any."
+    if len(text) < MAX_REPAIRED and not text.lstrip().startswith("{") and scripts.is_script(text):
+        pieces = scripts.pieces(text.replace("\r\n", "\n"))
+        cells = [Cell("code", _joined(each.source), each.labels) for each in pieces]
+        return cells, "A Python script was handed in, not a notebook; its code was read."
+    raise Unreadable(_not_json(text, error)) from error
+
+
+def _sides(text: str) -> tuple[str, str] | None:
+    """What Git's two sides of a text with conflicts were; None where there is no conflict."""
+    ours: list[str] = []
+    theirs: list[str] = []
+    both = (ours, theirs)
+    into: tuple[list[str], ...] = both
+    for line in text.splitlines(keepends=True):
+        mark = line[:8].rstrip()
+        if mark == "<<<<<<<":
+            into = (ours,)
+        elif mark == "|||||||" and into is not both:
+            into = ()
+        elif mark == "=======" and into is not both:
+            into = (theirs,)
+        elif mark == ">>>>>>>":
+            into = both
+        else:
+            for side in into:
+                side.append(line)
+    return ("".join(ours), "".join(theirs)) if "<<<<<<< " in text else None
+
+
+def _same_in(sides: tuple[str, str]) -> list[Cell]:
+    """The cells, where both sides of a conflict have the same. Raises Unreadable."""
+    try:
+        ours, theirs = map(_from_json, sides)
+    except (ValueError, RecursionError):
+        ours, theirs = [], []
+    if not ours or [(c.kind, c.source) for c in ours] != [(c.kind, c.source) for c in theirs]:
+        raise Unreadable(
+            "The file holds the marks of a merge conflict: resolve it and hand it in again."
+        )
+    return ours
 
 
 def _memory(data: bytes) -> int:
@@ -62,47 +125,61 @@ def _memory(data: bytes) -> int:
     return 3 * len(data) + 240 * data.count(b"{") + 64 * data.count(b"[") + 60 * data.count(b",")
 
 
-def _text(data: bytes) -> str:
-    if not data.strip():
-        raise Unreadable("The file is empty.")
+def _text(data: bytes) -> tuple[str, list[str]]:
+    """The file as text, and a sentence if some of it is none."""
+    if not data.strip(b"\x00 \t\r\n"):
+        raise Unreadable("The file is empty. Save the notebook and hand it in again.")
     for start, what in _KINDS.items():
-        if data.lstrip()[:20].lower().startswith(start):
+        if re.match(start, data.lstrip()[:300].lower(), re.DOTALL):
             raise Unreadable(f"The file is not a notebook but {what}.")
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    return data.decode(encoding, errors="replace")
+    encoding = _encoding(data)
+    try:
+        return data.decode(encoding), []
+    except UnicodeDecodeError:
+        text = data.decode(encoding, errors="replace")
+        return text, ["The file held characters that could not be read; they became �."]
+
+
+def _encoding(data: bytes) -> str:
+    """UTF-8 if nothing says else; JSON begins with an ASCII character, so zeros tell UTF-16."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    zeros = data[:1] == b"\x00", data[1:2] == b"\x00"
+    return {(False, True): "utf-16-le", (True, False): "utf-16-be"}.get(zeros, "utf-8-sig")
 
 
 _KINDS = {
     b"%pdf": "a PDF: hand in the file that ends in .ipynb",
-    b"pk\x03\x04": "a zip or an office document: hand in the file that ends in .ipynb",
-    b"<": "a web page: download the notebook itself",
-    b"\x1f\x8b": "an archive: hand in the file that ends in .ipynb",
+    rb"pk\x03\x04": "a zip or an office document: hand in the file that ends in .ipynb",
+    b"<(?!<{6} )": "a web page: download the notebook itself",
+    rb"\x1f\x8b|rar!|7z\xbc\xaf|.{257}ustar": "an archive: hand in the file that ends in .ipynb",
     b"\x89png": "a picture: hand in the file that ends in .ipynb",
     b"version https://git-lfs": "a pointer to one: hand in the file itself",
 }
 """How files begin that are handed in by mistake, lower case, and what they are."""
 
+_HAND_IN = "Hand in the file that ends in .ipynb."
+
 
 def _not_json(text: str, error: Exception) -> str:
-    if re.search(r"^(<{7} |={7}$|>{7} )", text, re.MULTILINE):
-        return "The file holds the marks of a merge conflict: resolve it and hand it in again."
     if isinstance(error, json.JSONDecodeError) and text.lstrip().startswith("{"):
         if error.pos >= len(text.rstrip()) - 1 or "Unterminated" in error.msg:
             return "The file breaks off in the middle: hand it in again."
-        return f"The file is a damaged notebook: its JSON ends at line {error.lineno}."
-    return "The file is not a notebook: it is no JSON."
+        where = f"its JSON makes no sense from line {error.lineno} on"
+        return f"The file is a damaged notebook: {where}. Save it in Jupyter and hand it in again."
+    return f"The file is not a notebook: it is no JSON. {_HAND_IN}"
 
 
 def _cells_of(found: Any) -> Iterator[Cell]:
     """Cells in `cells` (nbformat 4 and later), or in `worksheets` (before)."""
     if not isinstance(found, dict):
-        raise Unreadable("The file is not a notebook: it is JSON, but has no cells.")
+        raise Unreadable(f"The file is not a notebook: it is JSON, but has no cells. {_HAND_IN}")
     sheets = [found, *(found["worksheets"] if _is_list(found, "worksheets") else ())]
     lists = [
         sheet["cells"] for sheet in sheets if isinstance(sheet, dict) and _is_list(sheet, "cells")
     ]
     if not lists:
-        raise Unreadable("The file is not a notebook: it is JSON, but has no cells.")
+        raise Unreadable(f"The file is not a notebook: it is JSON, but has no cells. {_HAND_IN}")
     for cells in lists:
         yield from (_cell(cell) for cell in cells if isinstance(cell, dict))
 
@@ -136,6 +213,12 @@ def _joined(text: str | Sequence[Any]) -> str:
 # --- code that is not quite Python ---------------------------------------------------------------
 
 
+def unfenced(source: str) -> str:
+    """The code between a text cell's fences, all of it where there are none."""
+    found = re.findall(r"^```[^\n]*\n(.*?)^```", source, re.MULTILINE | re.DOTALL)
+    return "\n".join(found).rstrip("\n") or source
+
+
 def without_magics(source: str) -> tuple[str, list[str]]:
     """The source with IPython's own lines made comments, and these lines.
 
@@ -154,17 +237,48 @@ def without_magics(source: str) -> tuple[str, list[str]]:
         at = error_line("\n".join(lines))
         if not 0 < at <= len(lines) or not _is_magic(lines[at - 1]):
             break
-        line = lines[at - 1]
-        left_out.append(line.strip())
-        lines[at - 1] = re.match(r"\s*", line)[0] + f"pass  # {line.strip()}"  # type: ignore[index]
-    return "\n".join(lines), left_out
+        line = lines[at - 1].strip()
+        indent = " " * (len(lines[at - 1]) - len(lines[at - 1].lstrip()))
+        timed = line.removeprefix("%time ").strip() if line.startswith("%time ") else ""
+        if timed and definitions(timed):
+            lines[at - 1] = indent + timed
+        else:
+            left_out.append(line)
+            lines[at - 1] = f"{indent}pass  # {line}"
+    source, of_colab = _without_colab("\n".join(lines))
+    return source, [*left_out, *of_colab]
 
 
 def _is_magic(line: str) -> bool:
     stripped = line.strip()
     return bool(
-        re.match(r"[%!?]|[\w., ]+=\s*[%!]", stripped) or re.fullmatch(r"[\w.]+\?{1,2}", stripped)
+        re.match(r"[%!?]|[\w., ]+=\s*[%!]|(pip|conda|mamba|uv pip) (un)?install ", stripped)
+        or re.fullmatch(r"[\w.]+\?{1,2}", stripped)
     )
+
+
+def _without_colab(source: str) -> tuple[str, list[str]]:
+    """The source without what only Colab has (its drive, its files), and the lines left out."""
+    parsed = tree(source) if "google.colab" in source else None
+    lines = source.split("\n")
+    left_out: list[str] = []
+    names: set[str] = set()
+    for node in parsed.body if parsed else ():
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("google.colab"):
+            names.update(_names_of(node))
+        elif not (isinstance(node, ast.Expr) and _first_name(node.value) in names):
+            continue
+        start, end = _place(node)
+        left_out.append(lines[start].strip())
+        lines[start:end] = [f"pass  # {lines[start].strip()}", *[""] * (end - start - 1)]
+    return "\n".join(lines), left_out
+
+
+def _first_name(node: ast.expr) -> str:
+    """`drive` of `drive.mount(…)`, "" for what is no such call."""
+    while isinstance(node, ast.Call | ast.Attribute):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def error_line(source: str) -> int:
@@ -223,14 +337,30 @@ def additions(source: str, original: str, taken: frozenset[str]) -> str:
     parsed, before = tree(source), tree(original)
     if parsed is None or before is None:
         return ""
-    known = {_dump(node) for node in before.body}
+    known = {dump(node) for node in before.body}
     lines = source.split("\n")
     fresh = [
         "\n".join(lines[slice(*_place(node))])
         for node in parsed.body
-        if _dump(node) not in known and (names := _all_names(node)) and taken.isdisjoint(names)
+        if dump(node) not in known and (names := _all_names(node)) and taken.isdisjoint(names)
     ]
     return "\n".join(fresh)
+
+
+def shared(source: str, whose: Mapping[str, str]) -> tuple[str, frozenset[str]]:
+    """The source without the statements that stand in cells of the course, and these cells.
+
+    whose: the cell by the dump of a statement.
+    """
+    parsed = tree(source)
+    theirs = {node: whose.get(dump(node)) for node in (parsed.body if parsed else ())}
+    kept = {n for node, cell in theirs.items() if not cell for n in range(*_place(node))}
+    lines = source.split("\n")
+    for node, cell in theirs.items():
+        for number in range(*_place(node)) if cell else ():
+            if number not in kept:
+                lines[number] = ""
+    return "\n".join(lines).strip("\n"), frozenset(cell for cell in theirs.values() if cell)
 
 
 def without(source: str, names: frozenset[str]) -> str:
@@ -260,7 +390,7 @@ def same_code(a: str, b: str) -> bool:
     if stripped(a) == stripped(b):
         return True
     parsed = tree(a), tree(b)
-    return None not in parsed and _dump(parsed[0]) == _dump(parsed[1])
+    return None not in parsed and dump(parsed[0]) == dump(parsed[1])
 
 
 def stripped(source: str) -> str:
@@ -268,7 +398,8 @@ def stripped(source: str) -> str:
     return "\n".join(line.rstrip() for line in source.strip().split("\n"))
 
 
-def _dump(node: ast.AST | None) -> str:
+def dump(node: ast.AST | None) -> str:
+    """What a node says, without its place; "" where it is too deep."""
     try:
         return ast.dump(node) if node else ""
     except RecursionError:

@@ -31,6 +31,16 @@ MAX_FILES = 20_000
 MAX_NOTEBOOKS, MAX_EXPANDED = 50, 500 * MEGABYTE
 """What a learner's zip may hold; for one that the instructor names these don't count."""
 
+MAX_NESTED, MAX_ZIPS = 2, 3
+"""How deep zips of a learner's may lie in each other, and how many side by side."""
+
+HAND_IN = "Hand in the notebook itself."
+MAYBE = ("", ".json", ".py", ".txt")
+"""How files may end that are no notebooks by their name, but may be read like one."""
+
+SENT = (".7z", ".doc", ".docx", ".gz", ".htm", ".html", ".pdf", ".py", ".rar", ".tar", ".tgz")
+"""How files end that somebody handed in, where notebooks lie side by side without folders."""
+
 IGNORED = {"__MACOSX", "autograded", "feedback"}
 SUBMITTED = "submitted"
 """nbgrader's folder: submitted/<student>/<assignment>/<notebook>.ipynb."""
@@ -84,7 +94,7 @@ class Found:
         except OSError as error:
             raise Unreadable(f"The file can't be read: {error.strerror or error}.") from error
         except (zipfile.BadZipFile, NotImplementedError, EOFError, KeyError) as error:
-            raise Unreadable(f"The zip is damaged: {error}.") from error
+            raise Unreadable(f"The zip is damaged: {error}. {HAND_IN}") from error
 
 
 def find(paths: Sequence[Path], skip: Path | None = None) -> list[Found]:
@@ -176,18 +186,26 @@ def _in_zip(
         yield replace(itself, problem=str(error))
         return
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        yield replace(itself, problem=f"The zip can't be opened: {error}.")
+        yield replace(itself, problem=f"The zip can't be opened: {error}. {HAND_IN}")
         return
     notebooks = sum(_is_notebook(each.filename) for each in members)
     expanded = sum(each.file_size for each in members if _is_notebook(each.filename))
+    zips = sum(each.filename.lower().endswith(".zip") for each in members)
     if len(members) > MAX_FILES or (
-        not trusted and (notebooks > MAX_NOTEBOOKS or expanded > MAX_EXPANDED)
+        not trusted and (notebooks > MAX_NOTEBOOKS or expanded > MAX_EXPANDED or zips > MAX_ZIPS)
     ):
         size = f"{notebooks} notebooks of {expanded // MEGABYTE} MB"
-        yield replace(itself, problem=f"The zip holds too much: {len(members)} files, {size}.")
+        what = f"The zip holds too much: {len(members)} files, {size}."
+        yield replace(itself, problem=f"{what} {HAND_IN}")
         return
-    for member in members:
-        yield from _in_member(path, inner, place, member, trusted=trusted)
+    inside = [
+        each
+        for member in members
+        for each in _in_member(path, inner, place, member, trusted=trusted)
+    ]
+    if not inside and not trusted:
+        yield replace(itself, problem=f"The zip has no file in it. {HAND_IN}")
+    yield from inside
 
 
 def _in_member(
@@ -209,7 +227,7 @@ def _in_member(
     if problem:
         if nested or _is_notebook(parts[-1]):
             yield loose
-    elif nested and trusted:
+    elif nested and (trusted or len(inner) < MAX_NESTED):
         folder = (*place, *safe[:-1], safe[-1][:-4])
         yield from _in_zip(path, loose.inner, folder, trusted=False)
     elif parts[-1] != "timestamp.txt":
@@ -223,7 +241,7 @@ def _danger(member: zipfile.ZipInfo, parts: tuple[str, ...]) -> str:
     if stat.S_ISLNK(member.external_attr >> 16):
         return f"“{_shown(member.filename)}” is a link: hand in the notebook itself."
     if member.flag_bits & 1:
-        return f"“{_shown(member.filename)}” is locked by a password."
+        return f"“{_shown(member.filename)}” is locked by a password: hand in the notebook itself."
     return ""
 
 
@@ -236,9 +254,9 @@ def _checked_zip(zipped: Found) -> io.BytesIO | Path:
         end = stream.read()
     at = end.rfind(b"PK\x05\x06")
     if at < 0:
-        raise Unreadable("The zip is damaged: it has no end.")
+        raise Unreadable(f"The zip is damaged: it has no end. {HAND_IN}")
     if int.from_bytes(end[at + 12 : at + 16], "little") > MAX_LISTING:
-        raise Unreadable("The zip lists too many files.")
+        raise Unreadable(f"The zip lists too many files. {HAND_IN}")
     return data
 
 
@@ -302,24 +320,40 @@ def parse_time(text: str) -> float | None:
 def _sorted_out(loose: Sequence[_Loose], above: tuple[str, ...]) -> list[Found]:
     """Notebooks with their students; where a student's folder has none, what there is instead."""
     wrappers = _wrappers([each.place for each in loose], above[-1])
+    flat = any(_is_notebook(each.place[-1]) and len(each.place) - wrappers == 1 for each in loose)
     found: list[Found] = []
     others: list[tuple[str, _Loose]] = []
     for each in loose:
         attributed = _attributed(each, each.place[wrappers:], above)
         if each.problem or _is_notebook(each.place[-1]):
             found.append(attributed)
-        elif len(each.place) - wrappers > 1:
+        elif len(each.place) - wrappers > 1 or _handed_in_alone(each.place[-1], flat):
             others.append((attributed.student, each))
     known = {each.student for each in found}
-    for student, each in others:
+    for student in dict.fromkeys(student for student, _ in others):
         if student not in known:
-            known.add(student)
-            what = (
-                f"“{_shown(each.place[-1])}” is no notebook: hand in the file that ends in .ipynb."
-            )
-            attributed = _attributed(each, each.place[wrappers:], above)
-            found.append(replace(attributed, problem=what))
+            theirs = [each for whose, each in others if whose == student]
+            found += [_attributed(each, each.place[wrappers:], above) for each in _likely(theirs)]
     return sorted(found, key=lambda each: (each.student, str(each.path), each.inner))
+
+
+def _handed_in_alone(name: str, flat: bool) -> bool:
+    """Whether a file in no student's folder is one's all the same, and not the instructor's."""
+    ending = PurePosixPath(name.lower()).suffix
+    if ending in (".csv", ".xlsx"):
+        return False  # marks or a roster
+    return bool(_BLACKBOARD.match(name) or _MOODLE.match(name) or _CANVAS.match(name)) or (
+        flat and ending in SENT
+    )
+
+
+def _likely(files: Sequence[_Loose]) -> list[_Loose]:
+    """Of a student's files without a notebook among them, those that may be one, else one."""
+    maybe = [x for x in files if PurePosixPath(x.place[-1].lower()).suffix in MAYBE]
+    if maybe:
+        return maybe[:MAX_NOTEBOOKS]
+    what = f"“{_shown(files[0].place[-1])}” is no notebook: hand in the file that ends in .ipynb."
+    return [replace(files[0], problem=what)]
 
 
 def _wrappers(places: Sequence[tuple[str, ...]], top: str) -> int:
@@ -358,20 +392,26 @@ def _attributed(loose: _Loose, place: tuple[str, ...], above: tuple[str, ...]) -
     return Found(name, loose.path, loose.inner, folders_of, when, stamped, loose.problem)
 
 
+_BLACKBOARD = re.compile(r".+?_([^_]+)_attempt_(\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d)")
+_CANVAS = re.compile(r"([^_]+)_(?:LATE_)?(\d+)_\d{2,}_.")
+_MOODLE = re.compile(r"(.+?_\d+)_assignsubmission_\w*")
+"""What learning management systems call files; Moodle calls folders so, or files."""
+
+
 def _by_name(folder: str) -> tuple[str, float | None]:
     """The student of a folder; Moodle's are called Name_1234_assignsubmission_file_."""
-    moodle = re.fullmatch(r"(.+?_\d+)_assignsubmission_\w*", folder)
+    moodle = _MOODLE.fullmatch(folder)
     return (moodle[1] if moodle else folder), None
 
 
 def _by_file(name: str) -> tuple[str, float | None]:
     """The student that a file's name speaks of, "" if none, and the time that it gives."""
-    stem = re.sub(r"(?i)\.ipynb.*$|\.[^.]*$", "", name)
-    blackboard = re.match(r".+?_([^_]+)_attempt_(\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d)", stem)
-    if blackboard:
+    stem = re.sub(r"(?i)\.ipynb.*$|(\.tar)?\.[^.]*$", "", name)
+    if blackboard := _BLACKBOARD.match(stem):
         return blackboard[1], parse_time(blackboard[2])
-    canvas = re.match(r"([^_]+)_(?:LATE_)?(\d+)_\d{2,}_.", stem)
-    if canvas:
+    if moodle := _MOODLE.match(stem):
+        return moodle[1], None
+    if canvas := _CANVAS.match(stem):
         return f"{canvas[1]}_{canvas[2]}", None
     stem = re.sub(r"(\s*\(\d+\)|-Copy\d+)+$", "", stem)
     for chapter in course.chapters():

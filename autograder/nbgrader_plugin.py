@@ -28,7 +28,7 @@ class Engine(NbGraderPreprocessor):
         """Called once a notebook. Raises UnknownChapter or Unreadable, which nbgrader logs."""
         chapter = course.chapter(resources["nbgrader"]["assignment"])
         found = Found(resources["nbgrader"]["student"], Path(f"{chapter.slug}.ipynb"))
-        handed = submission.match(cells.parse(nbformat.writes(nb).encode()), chapter, found)
+        handed = submission.match(cells.parse(nbformat.writes(nb).encode()).cells, chapter, found)
         if missing():
             self.log.warning(missing())
         graded = _grader(chapter.name).grade(handed)

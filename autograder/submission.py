@@ -58,11 +58,15 @@ def read(handed: Found | Path, chapter: Chapter | None = None) -> Handed:
     found = _found(handed) if isinstance(handed, Path) else handed
     named = next((each for each in course.chapters() if each.slug in found.folders), None)
     try:
-        cells = text.parse(found.read())
+        cells, mended = text.parse(found.read())
         this = chapter or recognise(cells) or named
         if this is None:
-            raise Unreadable("None of the notebook's cells belongs to a chapter of this course.")
-        return match(cells, this, found)
+            raise Unreadable(
+                "None of the notebook's cells belongs to a chapter of this course. "
+                "Hand in this course's notebook."
+            )
+        matched = match(cells, this, found)
+        return replace(matched, notes=(*mended, *matched.notes))
     except Unreadable as error:
         expected = chapter or named
         name = expected.name if expected else ""
@@ -82,8 +86,12 @@ def match(cells: Sequence[Cell], chapter: Chapter, found: Found) -> Handed:
     if not any(map(known.owns, cells)):
         other = recognise(cells)
         if other and other != chapter:
-            raise Unreadable(f"This is the notebook of chapter {other.slug}, not {chapter.slug}.")
-        raise Unreadable(f"None of the notebook's cells belongs to chapter {chapter.slug}.")
+            raise Unreadable(
+                f"This is the notebook of chapter {other.slug}: hand in that of {chapter.slug}."
+            )
+        raise Unreadable(
+            f"None of the notebook's cells belongs to chapter {chapter.slug}: hand in its notebook."
+        )
     items, notes = _identified(cells, known)
     matched = _Matched(known, _rejoined(items, notes), notes)
     answers = {key: answer for key in chapter.exercises if (answer := matched.answer(key))}
@@ -154,6 +162,17 @@ class Template:
         """Names that the course's cells define, and that answers are called."""
         return frozenset(self.answers).union(*(cell.defines for cell in self.cells))
 
+    @functools.cached_property
+    def statements(self) -> dict[str, str]:
+        """The id of the cell by what its statements say; answers are nobody's."""
+        return {
+            text.dump(node): cell.id
+            for cell in reversed(self.cells)
+            if cell.kind == "code" and cell.role != "starter"
+            for parsed in [text.tree(cell.source)]
+            for node in (parsed.body if parsed else ())
+        }
+
     def owns(self, cell: Cell) -> bool:
         """Whether a cell can only be of this chapter: by its label, or as an answer or a check."""
         if any(label in self.by_id and _telling(label) for label in cell.labels):
@@ -213,7 +232,8 @@ def _checked(code: str) -> list[str]:
 class Item:
     """One of the learner's cells: the course's cell that it is or was, and what it defines.
 
-    untouched: its text is the course's. labelled: by its label, not its text.
+    untouched: its text is the course's. labelled: by its label, not its text. checks: exercises
+    whose self-check it runs. merged: the course's cells that it held besides, left out of source.
     """
 
     kind: Kind
@@ -223,16 +243,13 @@ class Item:
     labelled: bool
     defines: Mapping[str, bool]
     at: int = 0
+    checks: tuple[str, ...] = ()
+    merged: frozenset[str] = frozenset()
 
     def is_answer_cell(self, exercise: str) -> bool:
         """Whether it is, or was made from, the starter of the exercise."""
         starter = self.course is not None and self.course.role == "starter"
         return starter and self.course is not None and self.course.exercise == exercise
-
-    @property
-    def checks(self) -> list[str]:
-        """The exercises whose self-check it runs."""
-        return _checked(self.source) if self.kind == "code" else []
 
     @property
     def broken(self) -> bool:
@@ -253,7 +270,11 @@ def _identified(cells: Sequence[Cell], known: Template) -> tuple[list[Item], lis
         items.append(item)
     if magics:
         example = magics[0][:60].replace("`", "'")
-        notes.append(f"Lines that only IPython understands were left out, such as `{example}`.")
+        notes.append(f"Lines that only a notebook understands were left out, such as `{example}`.")
+    if any(item.merged for item in items):
+        notes.append(
+            "Several cells were merged into one; what was the course's in it was left out."
+        )
     if not any(item.labelled for item in items):
         notes.append("The cells had lost their labels; they were told by what they define.")
     return items, notes
@@ -267,24 +288,41 @@ def _item(cell: Cell, known: Template, at: int) -> tuple[Item, list[str]]:
     kind, source = cell.kind, cell.source
     left_out: list[str] = []
     if kind != "code" and whose and whose.kind == "code" and cell.source.strip():
-        kind = "code"
+        kind, source = "code", text.unfenced(source)
     if kind == "code":
-        source, left_out = text.without_magics(cell.source)
+        source, left_out = text.without_magics(source)
     untouched = whose is not None and (
         whose is same or (kind == whose.kind == "code" and text.same_code(source, whose.source))
     )
     if kind == "code" and whose is not None and whose.kind != "code":
         whose = None
+    checks = tuple(_checked(source)) if kind == "code" else ()
+    merged: frozenset[str] = frozenset()
+    if kind == "code" and not untouched:
+        source, merged = _unmerged(source, known)
+    if merged and whose and whose.role != "starter":
+        whose = None
     defines = text.definitions(source) if kind == "code" else {}
-    item = Item(kind, source, whose, untouched, labelled is not None, defines, at)
+    item = Item(kind, source, whose, untouched, labelled is not None, defines, at, checks, merged)
     return item, left_out
+
+
+def _unmerged(source: str, known: Template) -> tuple[str, frozenset[str]]:
+    """A cell's source without the course's code in it, if it has that of several cells.
+
+    Set-up and given code alone says nothing: answers repeat an import, or quote a function.
+    """
+    rest, held = text.shared(source, known.statements)
+    telling = [label for label in held if known.by_id[label].role not in ("setup", "given")]
+    return (rest, held) if len(telling) > 1 else (source, frozenset())
 
 
 def _rejoined(items: Sequence[Item], notes: list[str]) -> list[Item]:
     """The items, with cells that make sense only together put together again."""
     done: list[Item] = []
     for item in items:
-        if item.kind == "code" and not item.untouched and _needs_more(item):
+        unfinished = done and done[-1].broken
+        if item.kind == "code" and not item.untouched and (unfinished or _needs_more(item)):
             whole, parts = _with_previous(done, item)
             if parts:
                 done[-parts:] = [whole]
@@ -328,11 +366,16 @@ def _called(item: Item) -> str:
     if cell and cell.role == "selfcheck":
         return f"The self-check of {cell.exercise}"
     if cell and cell.defines:
-        return f"The given cell with `{min(cell.defines, key=cell.source.find)}`"
+        return f"The {_named(cell)}"
     if cell:
         return f"A given cell ({cell.role or 'text'})"
     named = f" with `{next(iter(item.defines))}`" if item.defines else ""
     return f"A cell of yours{named}"
+
+
+def _named(cell: CourseCell) -> str:
+    """`given cell with …`, of one that defines something."""
+    return f"given cell with `{min(cell.defines, key=cell.source.find)}`"
 
 
 class _Matched:
@@ -388,12 +431,18 @@ class _Matched:
             and not (item.course and item.course.role != "starter" and name in item.course.defines)
         ]
         texts = (item for item in self.items if item.kind != "code" and not item.untouched)
-        read = (replace(item, defines=text.definitions(item.source)) for item in texts)
+        code_of = ((item, text.unfenced(item.source)) for item in texts)
+        read = (
+            replace(item, source=source, defines=text.definitions(source))
+            for item, source in code_of
+        )
         return code or [item for item in read if name in item.defines]
 
     def _remark(self, exercise: str, own: Sequence[Item], cells: Mapping[int, Item]) -> None:
         if len(cells) > 1:
             self.notes.append(f"The answer to {exercise} was split over {len(cells)} cells.")
+        if cells and own and not any(item.at in cells for item in own):
+            self.notes.append(f"The answer to {exercise} was found in another cell than its own.")
         if own or self.lost_labels:
             return
         where = "its answer was found in another cell" if cells else "no other cell answers it"
@@ -411,6 +460,7 @@ class _Matched:
             else:
                 found.append(text.without(item.source, names))
         self._remark_changes()
+        self._remark_missing()
         return [source for source in found if source]
 
     def _added(self, item: Item, cell: CourseCell) -> str:
@@ -428,6 +478,21 @@ class _Matched:
             first = self.changed[0][0].lower() + self.changed[0][1:]
             count = len(self.changed)
             what = f"{count} given cells were changed, such as {first}"
+            self.notes.append(f"{what}; the course's own were used.")
+
+    def _remark_missing(self) -> None:
+        """Names the given cells that are not there, where labels tell."""
+        there = {item.course.id for item in self.items if item.course}
+        there = there.union(*(item.merged for item in self.items))
+        given = [
+            cell for cell in self.known.cells if cell.role in ("setup", "given") and cell.defines
+        ]
+        missing = [] if self.lost_labels else [cell for cell in given if cell.id not in there]
+        if len(missing) == 1:
+            named = _named(missing[0])
+            self.notes.append(f"The {named} was missing; the course's own was used.")
+        elif missing:
+            what = f"{len(missing)} given cells were missing, such as the {_named(missing[0])}"
             self.notes.append(f"{what}; the course's own were used.")
 
     def own(self) -> Iterator[Own]:

@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,15 @@ ROOT = HERE.parent
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chapter]:
+def tiny(tmp_path: Path) -> Iterator[Chapter]:
     """The made-up chapter of `tests/tiny`, the only one of a course in a temporary folder."""
-    root = tmp_path / "checkout"
+    with made_up_course(tmp_path / "checkout") as chapter:
+        yield chapter
+
+
+@contextmanager
+def made_up_course(root: Path) -> Iterator[Chapter]:
+    """The same for a longer time than a test."""
     no_banks = shutil.ignore_patterns("*.json", "__pycache__", ".ruff_cache")
     shutil.copytree(ROOT / "helpers", root / "helpers", ignore=no_banks)
     shutil.copy(HERE / "tiny" / "exercises.py", root / "helpers" / "exercises" / "tiny.py")
@@ -27,10 +34,11 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chapter]:
     for name in ("chapter.py", "hidden.py", "answers.py"):
         (root / "solutions" / "tiny").mkdir(parents=True, exist_ok=True)
         shutil.copy(HERE / "tiny" / name, root / "solutions" / "tiny" / name)
-    monkeypatch.setattr(course, "ROOT", root)
-    for number in list(exercises.CHAPTERS):
-        monkeypatch.delitem(exercises.CHAPTERS, number)
-    monkeypatch.setitem(exercises.CHAPTERS, 9, "tiny")
-    monkeypatch.setattr(exercises, "__path__", [str(root / "helpers" / "exercises")])
-    yield Chapter(9, "tiny")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(course, "ROOT", root)
+        for number in list(exercises.CHAPTERS):
+            patch.delitem(exercises.CHAPTERS, number)
+        patch.setitem(exercises.CHAPTERS, 9, "tiny")
+        patch.setattr(exercises, "__path__", [str(root / "helpers" / "exercises")])
+        yield Chapter(9, "tiny")
     sys.modules.pop("helpers.exercises.tiny", None)

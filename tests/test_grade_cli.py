@@ -1,45 +1,22 @@
 """`autograder grade` as an instructor runs it: a process, its exit code, its lines, its files."""
 
-import csv
 import json
 import os
-import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_line import Ran, checkout_with_grader, look, run
 from in_process import AT, HALF, RIGHT
-from nbgrader.api import Gradebook
 
-from autograder import course
 from autograder.build import learner_notebook
 from autograder.course import Chapter
 
-PACKAGE = Path(course.__file__).parent
 CRASH = "import os\nos._exit(0)"
 
 
 @pytest.fixture
 def checkout(tiny: Chapter) -> Path:
-    """A checkout whose only chapter is the made-up one, with the grader in it."""
-    root = course.ROOT
-    shutil.copytree(PACKAGE, root / "autograder", ignore=shutil.ignore_patterns("__pycache__"))
-    return root
-
-
-def run(checkout: Path, *arguments: object, **more: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "autograder", "grade", *map(str, arguments)]
-    environment = os.environ | {
-        "COLUMNS": "120",
-        "XDG_CACHE_HOME": str(checkout.parent / "cache"),
-        "PYTHONPATH": str(checkout),
-    }
-    return subprocess.run(
-        command, cwd=checkout, env=environment, capture_output=True, text=True, **more
-    )
+    return checkout_with_grader()
 
 
 def notebook(tiny: Chapter, **answers: str) -> bytes:
@@ -73,18 +50,6 @@ def the_class(tiny: Chapter, folder: Path) -> None:
     drop(folder / "hal" / "09_tiny.ipynb", b'{"cells": [{"cell_type": "code", "source": "1"}]}')
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What a run of the command left."""
-
-    done: subprocess.CompletedProcess[str]
-    marks: dict[str, dict[str, dict[str, str]]]
-    header: list[str]
-    students: list[str]
-    scores: dict[str, float]
-    files: set[str]
-
-
 @pytest.fixture(scope="module")
 def memory() -> dict[str, Ran]:
     return {}
@@ -98,22 +63,6 @@ def ran(checkout: Path, tiny: Chapter, tmp_path: Path, memory: dict[str, Ran]) -
         the_class(tiny, folder)
         memory["class"] = look(run(checkout, folder, "--out", out, "--workers", 2), out)
     return memory["class"]
-
-
-def look(done: subprocess.CompletedProcess[str], out: Path) -> Ran:
-    assert (out / "marks.csv").exists(), done.stderr
-    with (out / "marks.csv").open(newline="") as file:
-        table = csv.DictReader(file)
-        marks: dict[str, dict[str, dict[str, str]]] = {}
-        students = []
-        for row in table:
-            students.append(row["student"])
-            marks.setdefault(row["student"], {})[row["exercise"]] = row
-        header = list(table.fieldnames or [])
-    with Gradebook(f"sqlite:///{out}/gradebook.db") as book:
-        scores = {s.student.id: s.score for s in book.assignment_submissions("09_tiny")}
-    files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    return Ran(done, marks, header, students, scores, files)
 
 
 def test_marks_have_their_columns_and_are_sorted(ran: Ran) -> None:

@@ -12,54 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from notebooks import Notebook, labelled, new_cell, zipped
 
 from autograder import collect
-from autograder.build import learner_notebook
 from autograder.collect import find, safe_name
 from autograder.course import Chapter
-from autograder.submission import Handed, read
+from autograder.submission import read
 
 RIGHT = "def safe_mean(values, mask):\n    return values[mask].mean() if mask.any() else 0.0"
 OTHER = "def safe_mean(values, mask):\n    return 7.0"
 AT = "def at(values, index):\n    return values[index]"
-
-
-class Notebook:
-    """The released notebook of a chapter, to be mistreated."""
-
-    def __init__(self, chapter: Chapter, folder: Path) -> None:
-        self.data: dict[str, Any] = json.loads(json.dumps(learner_notebook(chapter)))
-        self.folder = folder
-
-    @property
-    def cells(self) -> list[dict[str, Any]]:
-        return self.data["cells"]
-
-    def cell(self, label: str) -> dict[str, Any]:
-        return next(cell for cell in self.cells if cell.get("id", "").startswith(label))
-
-    def put(self, label: str, source: str) -> "Notebook":
-        self.cell(label)["source"] = source
-        return self
-
-    def remove(self, label: str) -> "Notebook":
-        self.cells.remove(self.cell(label))
-        return self
-
-    def insert(self, source: str, before: str = "", **more: Any) -> "Notebook":
-        """A new code cell before the one with that label, at the end by default."""
-        at = self.cells.index(self.cell(before)) if before else len(self.cells)
-        self.cells.insert(at, new_cell(source, **more))
-        return self
-
-    def read(self, name: str = "ada.ipynb", chapter: Chapter | None = None) -> Handed:
-        path = self.folder / name
-        path.write_text(json.dumps(self.data), encoding="utf-8")
-        return read(path, chapter)
-
-
-def new_cell(source: str, kind: str = "code", **more: Any) -> dict[str, Any]:
-    return {"cell_type": kind, "metadata": {}, "source": source, "outputs": [], **more}
 
 
 @pytest.fixture
@@ -67,10 +29,6 @@ def notebook(tiny: Chapter, tmp_path: Path) -> Notebook:
     folder = tmp_path / "handed in"
     folder.mkdir()
     return Notebook(tiny, folder)
-
-
-def labelled(label: str) -> dict[str, Any]:
-    return {"metadata": {"nbgrader": {"grade_id": label}}}
 
 
 # --- matching ------------------------------------------------------------------------------------
@@ -194,6 +152,12 @@ def test_a_text_cell_without_label_is_read_as_code_where_no_cell_answers(
     assert notebook.read().answers["9.1"] == RIGHT
 
 
+def test_code_in_the_fences_of_a_text_cell_is_read(notebook: Notebook) -> None:
+    fenced = f"Mine:\n```python\n{RIGHT}\n```\nand\n```\nb = 2\n```"
+    notebook.remove("answer-9-1").insert(fenced, kind="markdown", before="check-9-1")
+    assert notebook.read().answers["9.1"] == f"{RIGHT}\n\nb = 2"
+
+
 def test_a_syntax_error_stays_in_the_answer(notebook: Notebook) -> None:
     broken = "def safe_mean(values, mask):\n    return values[mask.mean("
     assert notebook.put("answer-9-1", broken).read().answers["9.1"] == broken
@@ -207,6 +171,40 @@ def test_a_renamed_function_stays_in_the_answer(notebook: Notebook) -> None:
 def test_names_defined_by_assignment_count(notebook: Notebook) -> None:
     source = "def _mean(v, m):\n    return 0.0\n\n\nif True:\n    safe_mean, other = _mean, 1"
     assert notebook.remove("answer-9-1").insert(source).read().answers["9.1"] == source
+
+
+def test_missing_given_cells_are_told_in_one_sentence(notebook: Notebook) -> None:
+    assert notebook.remove("given-").read().notes == (
+        "The given cell with `total` was missing; the course's own was used.",
+    )
+    first = "such as the given cell with `plt`"
+    assert notebook.remove("setup-").read().notes == (
+        f"2 given cells were missing, {first}; the course's own were used.",
+    )
+
+
+def test_of_cells_merged_into_one_the_course_s_part_is_left_out(notebook: Notebook) -> None:
+    code = [cell["source"] for cell in notebook.put("answer-9-1", RIGHT).cells[1:]]
+    code = [source for source in code if not source.startswith(("#", "*"))]
+    notebook.data["cells"] = [new_cell("\n".join(code), **labelled("setup-0-1"))]
+    handed = notebook.read()
+    assert "plt" not in handed.answers["9.1"]
+    assert "check(" not in handed.answers["9.1"]
+    assert handed.answers["9.1"].startswith(RIGHT)
+    assert "Several cells were merged into one" in handed.notes[0]
+
+
+def test_an_answer_that_quotes_given_code_is_left_whole(notebook: Notebook) -> None:
+    quoting = f"import numpy as np\n{notebook.cell('given-')['source']}\n\n\n{RIGHT}"
+    handed = notebook.put("answer-9-1", quoting).read()
+    assert (handed.answers["9.1"], handed.notes) == (quoting, ())
+
+
+def test_a_decorator_that_was_cut_off_is_put_back(notebook: Notebook) -> None:
+    notebook.put("answer-9-1", "@round_up").insert(RIGHT, before="check-9-1")
+    handed = notebook.read()
+    assert handed.answers["9.1"] == f"@round_up\n{RIGHT}"
+    assert "cut in two" in handed.notes[0]
 
 
 def test_own_cells_are_extra_in_order(notebook: Notebook) -> None:
@@ -273,6 +271,13 @@ def test_own_cells_know_where_they_stood(notebook: Notebook) -> None:
             "x = (7\n% 4)\ns = '''\n!not a command\n'''",
         ),
         ("%%bash\nrm -r build", ""),
+        ("pip install jax\nx = 1", "pass  # pip install jax\nx = 1"),
+        ("if True:\n    %time x = f()", "if True:\n    x = f()"),
+        ("%time %time x = 1", "pass  # %time %time x = 1"),
+        (
+            "from google.colab import drive\ndrive.mount(\n    '/d')\nx = 1",
+            "pass  # from google.colab import drive\npass  # drive.mount(\n\nx = 1",
+        ),
     ],
 )
 def test_magics_are_left_out(notebook: Notebook, written: str, kept: str) -> None:
@@ -283,7 +288,9 @@ def test_magics_are_left_out(notebook: Notebook, written: str, kept: str) -> Non
 def test_magics_are_told(notebook: Notebook) -> None:
     handed = notebook.put("answer-9-1", f"%%time\n{RIGHT}").read()
     assert handed.answers["9.1"] == RIGHT
-    assert handed.notes == ("Lines that only IPython understands were left out, such as `%%time`.",)
+    assert handed.notes == (
+        "Lines that only a notebook understands were left out, such as `%%time`.",
+    )
 
 
 # --- formats and damage --------------------------------------------------------------------------
@@ -316,6 +323,36 @@ def test_malformed_cells_are_passed_over(notebook: Notebook) -> None:
     assert handed.extra == ("a = 1",)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_every_encoding_of_unicode_is_read(notebook: Notebook, encoding: str) -> None:
+    data = json.dumps(notebook.put("answer-9-1", f"# é\n{RIGHT}").data, ensure_ascii=False)
+    (notebook.folder / "ada.ipynb").write_bytes(data.encode(encoding))
+    handed = read(notebook.folder / "ada.ipynb")
+    assert (handed.answers["9.1"], handed.notes) == (f"# é\n{RIGHT}", ())
+
+
+def conflict(ours: str, theirs: str, base: str = "") -> str:
+    before = f"||||||| 0a1b\n{base}\n" if base else ""
+    return f"<<<<<<< HEAD\n{ours}\n{before}=======\n{theirs}\n>>>>>>> main\n"
+
+
+@pytest.mark.parametrize("base", ["", "  3"])
+def test_a_conflict_that_no_cell_depends_on_is_resolved(notebook: Notebook, base: str) -> None:
+    text = json.dumps(notebook.put("answer-9-1", RIGHT).data)
+    text = text.replace('"nbformat": 4', f'"nbformat":\n{conflict("  4", "  5", base)}')
+    (notebook.folder / "ada.ipynb").write_text(text)
+    handed = read(notebook.folder / "ada.ipynb")
+    assert handed.answers["9.1"] == RIGHT
+    assert handed.notes == ("The marks of a merge conflict were left out: no cell had any.",)
+
+
+@pytest.mark.parametrize("text", [conflict("1", "2"), "<<<<<<< HEAD\n{}", ">>>>>>> x\n<<<<<<< y\n"])
+def test_a_conflict_in_the_cells_is_not_resolved(notebook: Notebook, text: str) -> None:
+    for there in (text, json.dumps(notebook.data).replace('"cells": [', f'"cells": [\n{text}', 1)):
+        (notebook.folder / "ada.ipynb").write_text(there)
+        assert "merge conflict: resolve it" in read(notebook.folder / "ada.ipynb").problem
+
+
 def test_text_that_is_no_text_can_be_written_again(notebook: Notebook) -> None:
     handed = notebook.insert("s = '\ud800\x00'\r\nt = 1").read()
     assert handed.extra == ("s = '?'\nt = 1",)
@@ -333,7 +370,10 @@ def test_text_that_is_no_text_can_be_written_again(notebook: Notebook) -> None:
         (b"[1, 2]", "The file is not a notebook: it is JSON, but has no cells"),
         (b'{"a": 1}', "The file is not a notebook: it is JSON, but has no cells"),
         (b'{"cells": [{"cell_type": "co', "The file breaks off in the middle"),
-        (b'{"cells": [}]}', "The file is a damaged notebook: its JSON ends at line 1"),
+        (
+            b'{"cells": [}]}',
+            "The file is a damaged notebook: its JSON makes no sense from line 1 on",
+        ),
         (b"{\n<<<<<<< HEAD\n", "The file holds the marks of a merge conflict"),
         (b'{"cells": []}', "The notebook has no cells"),
         (b"[" * 100_000, "The file is not a notebook: it is no JSON"),
@@ -383,7 +423,7 @@ def test_a_notebook_with_nothing_of_the_expected_chapter_is_refused(notebook: No
     assert notebook.read(chapter=Chapter(9, "tiny")).problem == ""
     notebook.data["cells"] = [new_cell("import jax")]
     assert notebook.read(chapter=Chapter(9, "tiny")).problem == (
-        "None of the notebook's cells belongs to chapter 09_tiny."
+        "None of the notebook's cells belongs to chapter 09_tiny: hand in its notebook."
     )
 
 
@@ -438,6 +478,7 @@ def drop(tiny: Chapter, tmp_path: Path) -> Callable[[str], Path]:
         ("ADA.IPYNB", "ADA"),
         ("Ada Lovelace_1815_assignsubmission_file_/hw.ipynb", "Ada Lovelace_1815"),
         ("lovelaceada_LATE_1815_424242_09_tiny.ipynb", "lovelaceada_1815"),
+        ("Ada Lovelace_1815_assignsubmission_file_hw.ipynb", "Ada Lovelace_1815"),
         ("Homework 1_ada_attempt_2026-01-31-12-00-00_09_tiny.ipynb", "ada"),
         ("ada+09_tiny+2026-01-31 12:00:00.000000 UTC+0a1b/09_tiny.ipynb", "ada"),
         ("=cmd()/09_tiny.ipynb", "cmd()"),
@@ -472,6 +513,29 @@ def test_a_name_is_safe_as_a_file_name() -> None:
     assert len(safe_name("é" * 500).encode()) <= 100
 
 
+def test_without_folders_a_file_by_its_sender_s_name_is_no_instructor_s(
+    drop: Callable[..., Path], tmp_path: Path
+) -> None:
+    drop("class/bob.ipynb")
+    drop("class/ada.pdf")
+    drop("class/lovelaceada_1815_4242_essay.odt")
+    drop("class/grades_2026_10_export.csv")
+    drop("class/README.md")
+    assert [each.student for each in find([tmp_path / "class"])] == [
+        "ada",
+        "bob",
+        "lovelaceada_1815",
+    ]
+
+
+def test_with_folders_a_file_beside_them_is_the_instructor_s(
+    drop: Callable[..., Path], tmp_path: Path
+) -> None:
+    drop("class/bob/x.ipynb")
+    drop("class/collect.py")
+    assert [each.student for each in find([tmp_path / "class"])] == ["bob"]
+
+
 def test_a_wrapping_folder_is_not_a_student(drop: Callable[[str], Path], tmp_path: Path) -> None:
     drop("class/all of them/ada/x.ipynb")
     drop("class/all of them/bob/x.ipynb")
@@ -487,13 +551,13 @@ def test_nbgrader_s_timestamp_says_when(drop: Callable[..., Path], tmp_path: Pat
 def test_what_stands_in_a_folder_without_a_notebook_is_reported(
     drop: Callable[..., Path], tmp_path: Path
 ) -> None:
-    drop("class/ada/answers.py")
+    drop("class/ada/answers.odt")
     drop("class/bob/x.ipynb")
     drop("class/bob/notes.txt")
     drop("class/README.md")
     found = {each.student: each.problem for each in find([tmp_path / "class"])}
     assert found == {
-        "ada": "“answers.py” is no notebook: hand in the file that ends in .ipynb.",
+        "ada": "“answers.odt” is no notebook: hand in the file that ends in .ipynb.",
         "bob": "",
     }
 
@@ -531,14 +595,6 @@ def test_checkpoints_results_and_duplicate_paths_are_passed_over(
 # --- zips ----------------------------------------------------------------------------------------
 
 
-def zipped(path: Path, *members: tuple[str | zipfile.ZipInfo, bytes]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members:
-            archive.writestr(name, data)
-    return path
-
-
 def test_a_zip_of_a_class_is_read(notebook: Notebook, tmp_path: Path) -> None:
     notebook.put("answer-9-1", RIGHT)
     data = json.dumps(notebook.data).encode()
@@ -572,6 +628,24 @@ def test_zips_in_a_zip_are_read(notebook: Notebook, tmp_path: Path) -> None:
     found = find([path])
     assert [each.student for each in found] == ["ada", "bob"]
     assert [read(each).answers["9.1"] for each in found] == [RIGHT, RIGHT]
+
+
+def test_a_learner_s_zips_lie_in_each_other_twice_at_most(tiny: Chapter, tmp_path: Path) -> None:
+    name, data = "x.ipynb", b"{}"
+    for depth in range(4):
+        zipped(tmp_path / "class" / f"s{depth}.zip", (name, data))
+        data, name = (tmp_path / "class" / f"s{depth}.zip").read_bytes(), f"{depth}.zip"
+    problems = {each.student: each.problem for each in find([tmp_path / "class"])}
+    assert (problems["s1"], problems["s2"]) == ("", "")
+    assert "“0.zip” is no notebook" in problems["s3"]
+    zipped(tmp_path / "many" / "eve.zip", *((f"{n}.zip", data) for n in range(4)))
+    assert "too much" in find([tmp_path / "many"])[0].problem
+
+
+def test_an_empty_zip_is_named(tiny: Chapter, tmp_path: Path) -> None:
+    zipped(tmp_path / "class" / "ada.zip", ("__MACOSX/._x.ipynb", b""))
+    (found,) = find([tmp_path / "class"])
+    assert (found.student, found.problem[:27]) == ("ada", "The zip has no file in it. ")
 
 
 def link(name: str) -> zipfile.ZipInfo:
@@ -614,8 +688,9 @@ def test_a_zip_bomb_is_refused(
     zipped(tmp_path / "class" / "eve.zip", *((f"{n}.ipynb", zeros) for n in range(6)))
     problems = {each.student: read(each).problem for each in find([tmp_path / "class"])}
     assert problems["ada"].startswith("A file of 10 MB is too large")
-    assert problems["bob"] == "The zip holds too much: 60 files, 60 notebooks of 0 MB."
-    assert problems["eve"] == "The zip holds too much: 6 files, 6 notebooks of 60 MB."
+    hand_in = collect.HAND_IN
+    assert problems["bob"] == f"The zip holds too much: 60 files, 60 notebooks of 0 MB. {hand_in}"
+    assert problems["eve"] == f"The zip holds too much: 6 files, 6 notebooks of 60 MB. {hand_in}"
 
 
 def test_a_member_larger_than_it_says_is_not_expanded(tiny: Chapter, tmp_path: Path) -> None:
