@@ -34,7 +34,7 @@ Sums = tuple[ArrayLike, ArrayLike]
 """A total over examples and the number of examples in it, two scalars. Means don't add up."""
 
 Loss = Callable[..., Sums]
-"""`loss(params, batch)`, or `loss(params, batch, rng)` for one that draws. Static: define it once."""
+"""`loss(params, batch)`, or `loss(params, batch, rng)` if it draws. It is static: define it once."""
 
 Metrics = Callable[[Tree, Tree], Mapping[str, Sums]]
 """`metrics(params, batch)`: each quantity by its name. Define it once: it is static."""
@@ -113,8 +113,8 @@ class Run:
     train: TrainState
     key: Array  # shape (), a typed key: never changed, folded with the number of the batch
     batches: Array  # shape (), int32
-    average: Average | None = None
-    scale: LossScale | None = None
+    average: "Average | None" = None
+    scale: "LossScale | None" = None
 
 
 def start(
@@ -123,7 +123,7 @@ def start(
     key: Array,
     *,
     average: float | None = None,
-    scale: LossScale | None = None,
+    scale: "LossScale | None" = None,
 ) -> Run:
     """A run before its first step. It holds copies: what the caller passed stays alive.
 
