@@ -127,13 +127,16 @@ def start(
 ) -> Run:
     """A run before its first step. It holds copies: what the caller passed stays alive.
 
+    They are committed to the first device, as a restored run is: both are stepped by one program.
+
     Args:
         average: decay of a moving average of the parameters; None for none.
         scale: from `loss_scale`, for a loss that computes in float16; None for none.
     """
     train = init_state(params, optimizer)
     mean = None if average is None else average_of(params, average)
-    return jax.tree.map(jnp.copy, Run(train, key, jnp.int32(0), mean, scale))
+    run = jax.tree.map(jnp.copy, Run(train, key, jnp.int32(0), mean, scale))
+    return jax.device_put(run, jax.local_devices()[0])
 
 
 @jax.jit

@@ -420,6 +420,8 @@ class Stopping(Exercise):
         yield Case("a loss, patience 3", losses, 3, 0.0, "min", -1, about=["stops", "kept"])
         accuracies = [0.1, 0.3, 0.3, 0.4, 0.2, 0.4, 0.9]
         yield Case("an accuracy, patience 2", accuracies, 2, 0.0, "max", -1, about=["stops"])
+        jumpy = [1.0, 1.2, 1.1, 1.3, 1.15, 0.5]
+        yield Case("up and down, patience 3", jumpy, 3, 0.0, "min", -1, about=["stops"])
         creeping = [1.0, 0.95, 0.9, 0.85, 0.8, 0.79, 0.78]
         yield Case("small gains", creeping, 2, 0.125, "min", -1, about=["better"])
         broken = [np.nan, 2.0, np.nan, 1.0, np.nan, np.nan, 0.5]

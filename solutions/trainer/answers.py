@@ -230,7 +230,9 @@ def accumulated_grad(loss, params, batch, rows):
     def add(sums, part):
         share = len(jax.tree.leaves(part)[0]) / n
         value, grads = jax.value_and_grad(loss)(params, part)
-        return jax.tree.map(lambda s, x: s + (share * x).astype(s.dtype), sums, (value, grads)), None
+        return jax.tree.map(
+            lambda s, x: s + (share * x).astype(s.dtype), sums, (value, grads)
+        ), None
 
     dtype = jax.tree.leaves(params)[0].dtype
     sums = (jnp.zeros((), dtype), jax.tree.map(jnp.zeros_like, params))
@@ -1889,9 +1891,7 @@ def pack(run):
 
 def unpack(arrays, like):
     leaves, form = jax.tree.flatten(like)
-    read = [
-        leaf if _is_key(leaf) else _like(arrays[str(i)], leaf) for i, leaf in enumerate(leaves)
-    ]
+    read = [leaf if _is_key(leaf) else _like(arrays[str(i)], leaf) for i, leaf in enumerate(leaves)]
     return form.unflatten(read)
 
 

@@ -110,7 +110,7 @@ T = TypeVar("T")
 # %% tags=["given"]
 x, labels = map(np.asarray, spiral(jax.random.key(0), per_arm=80))
 examples = {"x": x, "label": labels, "real": np.ones(240, bool)}
-params = init_mlp(jax.random.key(1), (2, 16, 3))
+params = jax.jit(init_mlp, static_argnums=1)(jax.random.key(1), (2, 16, 3))
 
 
 def loss(params, batch):
@@ -138,24 +138,24 @@ def reference(params, batch):
 # Why not return the mean, as everybody does? Because the next thing that happens to a mean is that
 # it is averaged again: over micro-batches, over the batches of an evaluation set, over devices.
 # ❌ A mean of means is the mean only if all parts have the same size. The last batch hardly ever
-# has.
+# has. Here the examples are sorted by their loss, the forty hardest last.
 
 # %% tags=["claim"]
-values = to64(cross_entropy(apply_mlp(params, x), labels))
-parts = [values[:100], values[100:200], values[200:]]
+values = to64(jax.jit(lambda p: cross_entropy(apply_mlp(p, x), labels))(params))
+parts = np.split(np.sort(values), [100, 200])
 sizes = [len(part) for part in parts]
 mean_of_means = np.mean([part.mean() for part in parts])
-total, count = loss(params, examples)
+total, count = jax.jit(loss)(params, examples)
 
-print(f"parts of {sizes}: off by {abs(mean_of_means / values.mean() - 1):.1%}")
+print("parts of", *sizes, "· off by more than 2 percent:", mean_of_means > 1.02 * values.mean())
 assert sizes == [100, 100, 40]
-assert abs(mean_of_means / values.mean() - 1) > 0.01
+assert mean_of_means > 1.02 * values.mean()
 assert_close(total / count, values.mean(), rtol=1e-6)
 assert_close(sum(map(np.sum, parts)) / sum(sizes), values.mean(), rtol=1e-12)
 
 # %% [markdown]
 # ✅ Totals and counts are added up, and divided once, at the very end. That is all. It settles
-# sections 9.3, 9.8 and 9.11 in advance. What counts as an example is up to the loss: rows, tokens,
+# §9.3, §9.8 and §9.11 in advance. What counts as an example is up to the loss: rows, tokens,
 # pixels.
 #
 # Some losses draw random numbers: dropout, noise, sampling. They have a parameter `rng`, others do
@@ -173,8 +173,10 @@ def noisy_loss(params, batch, rng):
 
 # %% tags=["claim"]
 keys = [jax.random.key(seed) for seed in (3, 3, 4)]
-drawn = [float(with_rng(noisy_loss)(params, examples, key)[0]) for key in keys]
-plain = [float(with_rng(loss)(params, examples, key)[0]) for key in keys]
+drawn, plain = (
+    [float(program(params, examples, key)[0]) for key in keys]
+    for program in (jax.jit(with_rng(noisy_loss)), jax.jit(with_rng(loss)))
+)
 
 print("with rng, keys 3, 3, 4: same, other  ", drawn[0] == drawn[1], drawn[1] != drawn[2])
 print("without:                same, same   ", plain[0] == plain[1], plain[1] == plain[2])
@@ -224,9 +226,9 @@ twelve = list(itertools.islice(stream(list(range(5))), 12))
 print("a list, twelve batches:", *twelve)
 assert twelve == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
 
-numbers_only = lambda number: number**2
-print("a function, from number 3 on:", *itertools.islice(stream(numbers_only, 3), 4))
-assert list(itertools.islice(stream(numbers_only, 3), 4)) == [9, 16, 25, 36]
+squares = list(itertools.islice(stream(lambda number: number**2, 3), 4))
+print("a function, from number 3 on:", *squares)
+assert squares == [9, 16, 25, 36]
 show_error(lambda: list(itertools.islice(stream(ten_batches()), 25)), expect=OutOfData)
 
 # %% [markdown]
@@ -288,10 +290,10 @@ assert_equal(second[:, 0], [3, 4, 0])
 
 # %% tags=["claim"]
 @partial(jax.jit, static_argnames="loss")
-def gradient(loss, params, micro_batches):
+def gradient(loss, params, micro_batches, scale=1.0):
     """Mean loss and gradient, with keys that nobody uses."""
     keys = jax.random.split(jax.random.key(0), len(micro_batches["real"]))
-    return accumulated(loss, params, micro_batches, keys)
+    return accumulated(loss, params, micro_batches, keys, scale)
 
 
 def cut(batch, count):
@@ -320,10 +322,15 @@ def padded(batch, rows):
     )
 
 
+def rows_from(batch, start, count):
+    """Up to `count` rows of a batch."""
+    return jax.tree.map(lambda leaf: leaf[start : start + count], batch)
+
+
 def micro_batches_of(batch, rows):
     """The batch cut into micro-batches of `rows`, the last one padded, on a new leading axis."""
     starts = range(0, len(batch["real"]), rows)
-    parts = [padded(jax.tree.map(lambda x: x[s : s + rows], batch), rows) for s in starts]  # noqa: B023
+    parts = [padded(rows_from(batch, start, rows), rows) for start in starts]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
 
 
@@ -348,8 +355,8 @@ assert_equal(cut_up["real"].sum(axis=1), [32, 32, 32, 4])
 
 def distance(grads, want):
     """How far a gradient is from another, in lengths of the other."""
-    difference = jax.tree.map(lambda g, w: to64(g) - w, grads, want)
-    return float(global_norm(difference) / global_norm(jax.tree.map(np.asarray, want)))
+    flat = [np.concatenate([np.ravel(to64(x)) for x in jax.tree.leaves(t)]) for t in (grads, want)]
+    return np.linalg.norm(flat[0] - flat[1]) / np.linalg.norm(flat[1])
 
 
 _, want = reference(params, hundred)
@@ -490,17 +497,17 @@ def accumulated_grad(loss, params, batch, rows):
 # buffers of what went in.
 
 # %% tags=["claim"]
-descent = sgd(0.5)
+descent = sgd(0.5, momentum=0.9)
 run = start(params, descent, jax.random.key(2))
 given_run = run
-run, logs = run_step(loss, run, cut(examples, 4))
+run, logs = run_step(loss, run, cut(examples, 1))
 
 value, grads = reference(params, examples)
 stepped = jax.tree.map(lambda p, g: to64(p) - 0.5 * g, params, grads)
 print("logs:", *sorted(logs), "· steps", run.train.step, "· batches", run.batches)
 assert_close(run.train.params, stepped, rtol=1e-5, atol=1e-7)
 assert_close(logs["loss"], value, rtol=1e-6)
-assert (int(run.train.step), int(run.batches)) == (1, 4)
+assert (int(run.train.step), int(run.batches)) == (1, 1)
 assert all(deleted(given_run)) and not any(deleted(params))
 
 # %% [markdown]
@@ -511,7 +518,7 @@ assert all(deleted(given_run)) and not any(deleted(params))
 clipped = chain(clip_by_global_norm(0.01), sgd(1.0))
 run, logs = run_step(loss, start(params, clipped, jax.random.key(2)), cut(examples, 1))
 moved = jax.tree.map(lambda new, old: new - old, run.train.params, params)
-length = float(global_norm(jax.tree.map(np.asarray, want := reference(params, examples)[1])))
+length = float(global_norm(reference(params, examples)[1]))
 
 print(f"gradient longer than 0.01: {length > 0.01}, moved by {float(global_norm(moved)):.4f}")
 assert_close(logs["grad_norm"], length, rtol=1e-4)
@@ -525,25 +532,30 @@ assert_close(global_norm(moved), 0.01, rtol=1e-3)
 # %% tags=["claim"]
 broken = jax.tree.map(np.copy, examples)
 broken["x"][17] = np.nan
-mean_of = lambda params, batch: mean_loss(params, batch)[0]
-plain_state, _ = train_step(mean_of, init_state(jax.tree.map(jnp.copy, params), descent), broken)
+
+
+def mean_of(params, batch):
+    """The mean alone."""
+    return mean_loss(params, batch)[0]
+
+
+plain_state, _ = train_step(mean_of, init_state(jax.tree.map(np.array, params), descent), broken)
 ruined = [bool(jnp.all(jnp.isnan(leaf))) for leaf in jax.tree.leaves(plain_state.params)]
 print("leaves that are NaN throughout:", sum(ruined), "of", len(ruined))
 assert ruined == [True] * 4
 
 # %% [markdown]
-# ✅ The trainer's step moves nothing: parameters, optimizer and average stay bit for bit as they
-# were. Only the place in the data goes on, for this batch has been seen.
+# ✅ The trainer's step moves nothing: parameters and momentum stay bit for bit as they were. Only
+# the place in the data goes on, for this batch has been seen.
 
 # %% tags=["claim"]
-momentum = chain(clip_by_global_norm(1.0), adam(0.01))
-run = start(params, momentum, jax.random.key(2), average=0.9)
+run = start(params, descent, jax.random.key(2))
 run, _ = run_step(loss, run, cut(examples, 1))
-before = jax.tree.map(np.array, (run.train, run.average))
+before = jax.tree.map(np.array, run.train)
 run, logs = run_step(loss, run, cut(broken, 1))
 
 print("finite:", bool(logs["finite"]), "· steps", run.train.step, "· batches", run.batches)
-after = jax.tree.map(np.array, (run.train, run.average))
+after = jax.tree.map(np.array, run.train)
 for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
     assert_equal(new, old)
 assert (bool(logs["finite"]), int(run.train.step), int(run.batches)) == (False, 1, 2)
@@ -554,8 +566,9 @@ assert (bool(logs["finite"]), int(run.train.step), int(run.batches)) == (False, 
 
 # %% tags=["claim"]
 large = {"w": jnp.array([1e25, 1.0])}
-print("entries finite:", bool(all_finite(large)), "· norm finite:", bool(jnp.isfinite(global_norm(large))))
-assert bool(all_finite(large)) and not bool(jnp.isfinite(global_norm(large)))
+entries, norm = bool(all_finite(large)), bool(jnp.isfinite(global_norm(large)))
+print("entries finite:", entries, "· norm finite:", norm)
+assert entries and not norm
 assert np.isnan(0.0 * float("nan"))
 
 # %% [markdown]
@@ -580,21 +593,20 @@ def half_loss(params, batch):
 
 # %% [markdown]
 # ❌ A linear classifier that has learnt its task shows it: its margins are around nineteen, so the
-# slopes of the loss are around 1e-8. In float16 nothing of the gradient is left. ✅ Multiplied by
+# slopes towards the wrong class are around 1e-9. In float16 nothing is left of them. ✅ Multiplied by
 # 2¹⁵ before it goes backward, and divided by it in float32 afterwards, the gradient is there.
 
 # %% tags=["claim"]
 sure = [{"w": jnp.array([[19.0, 0.0], [0.0, 19.0]]), "b": jnp.zeros(2)}]
 easy = {"x": np.eye(2, dtype=np.float32), "label": np.arange(2), "real": np.ones(2, bool)}
-slope = 0.5 * np.exp(-19.0) / (1 + np.exp(-19.0))  # of float64, for each entry of b and w
-keys = jax.random.split(jax.random.key(0), 1)
+slope = 0.5 / (1 + np.exp(19.0))  # in float64, for the weights of the wrong class
 for scale in (1.0, 2.0**15):
-    _, grads = accumulated(half_loss, sure, cut(easy, 1), keys, scale)
-    w = np.abs(np.asarray(grads[0]["w"], np.float64))
-    print(f"scale {scale:7.0f}: entries that are zero {np.sum(w == 0)} of 4")
-    assert np.sum(w == 0) == (4 if scale == 1 else 0)
+    grads = gradient(half_loss, sure, cut(easy, 1), scale)[1]
+    wrong_class = to64(grads[0]["w"])[[0, 1], [1, 0]]
+    print(f"scale {scale:7.0f}: slopes that are zero {np.sum(wrong_class == 0)} of 2")
+    assert np.sum(wrong_class == 0) == (2 if scale == 1 else 0)
 assert 1e-9 < slope < 1e-8
-assert_close(w, np.full((2, 2), slope), rtol=2e-3)
+assert_close(wrong_class, [slope, slope], rtol=2e-3)
 assert (float(np.finfo(np.float16).max), float(np.float16(6e-8)) > 0) == (65504.0, True)
 assert float(np.float16(2e-8)) == 0
 
@@ -603,9 +615,8 @@ assert float(np.float16(2e-8)) == 0
 # single bit:
 
 # %% tags=["claim"]
-keys = jax.random.split(jax.random.key(0), 4)
-bare = accumulated(loss, params, cut(examples, 4), keys)
-scaled = accumulated(loss, params, cut(examples, 4), keys, 2.0**10)
+bare = gradient(loss, params, cut(examples, 4), 1.0)
+scaled = gradient(loss, params, cut(examples, 4), 2.0**10)
 print("float32 gradients, scaled by 1024: the same bits")
 for a, b in zip(jax.tree.leaves(bare), jax.tree.leaves(scaled), strict=True):
     assert_equal(a, np.asarray(b))
@@ -613,7 +624,7 @@ for a, b in zip(jax.tree.leaves(bare), jax.tree.leaves(scaled), strict=True):
 # %% [markdown]
 # Which power? As large as it goes without overflow, and that changes during a run. So the scale is
 # **dynamic**: part of the state, halved whenever a gradient was not finite, and doubled after a long
-# series of good steps. The step that overflowed is skipped, which section 9.4 already does.
+# series of good steps. The step that overflowed is skipped, which §9.4 already does.
 
 # %% tags=["given"]
 # quote: helpers.trainer.LossScale
@@ -626,9 +637,10 @@ for a, b in zip(jax.tree.leaves(bare), jax.tree.leaves(scaled), strict=True):
 
 
 # %% tags=["claim"]
+adjust = jax.jit(adjusted)
 scale, history = loss_scale(initial=8.0, interval=3), []
 for finite in (True, True, True, False, True, True, False, True, True, True):
-    scale = adjusted(scale, jnp.bool_(finite))
+    scale = adjust(scale, finite)
     history.append(float(scale.value))
 print(history)
 assert history == [8, 8, 16, 8, 8, 8, 4, 4, 4, 8]
@@ -640,11 +652,13 @@ assert history == [8, 8, 16, 8, 8, 8, 4, 4, 4, 8]
 # %% tags=["claim"]
 scale = loss_scale(2.0**23, interval=1)
 for _ in range(200):
-    scale = adjusted(scale, jnp.bool_(True))
-print("after 200 good steps:", int(scale.value), "· without a limit:", np.float32(2.0**23) * np.float32(2.0) ** 127)
+    scale = adjust(scale, True)
+unlimited = float(jnp.float32(2.0**100) * jnp.float32(2.0**100))
+print("after 200 good steps:", int(scale.value), "· without a limit:", unlimited)
+assert unlimited == math.inf
 assert float(scale.value) == 2.0**24
 for _ in range(200):
-    scale = adjusted(scale, jnp.bool_(False))
+    scale = adjust(scale, False)
 assert float(scale.value) == 1
 
 # %% [markdown]
@@ -653,6 +667,7 @@ assert float(scale.value) == 1
 # twenty good steps.
 
 # %% tags=["claim"]
+momentum = chain(clip_by_global_norm(1.0), adam(0.01))
 run = start(params, momentum, jax.random.key(2), scale=loss_scale(2.0**24, interval=20))
 seen = []
 for number in range(120):
@@ -664,7 +679,7 @@ scales, finite = ([entry[name] for entry in seen] for name in ("scale", "finite"
 want = loss_scale(2.0**24, interval=20)
 for used, good in zip(scales, finite, strict=True):
     assert float(want.value) == used
-    want = adjusted(want, jnp.bool_(good))
+    want = adjust(want, good)
 print("first step skipped:", not finite[0], "· skipped in all:", 0 < finite.count(0) < 30)
 assert not finite[0] and 0 < finite.count(0) < 30
 assert int(run.train.step) == finite.count(1) and int(run.batches) == 120
@@ -706,8 +721,8 @@ vector = {"w": jnp.array([3.0, 4.0])}
 scaled = jax.tree.map(lambda g: 1024 * g, vector)
 clipped_first = jax.tree.map(lambda g: g / 1024, clip_to_norm(scaled, 10.0))
 unscaled_first = clip_to_norm(jax.tree.map(lambda g: g / 1024, scaled), 10.0)
-for name, tree in (("clipped, then unscaled", clipped_first), ("unscaled, then clipped", unscaled_first)):
-    print(f"{name}: length {float(global_norm(tree)):.4f}")
+print(f"clipped, then unscaled: length {float(global_norm(clipped_first)):.4f}")
+print(f"unscaled, then clipped: length {float(global_norm(unscaled_first)):.4f}")
 assert_close(global_norm(clipped_first), 10 / 1024, rtol=1e-6)
 assert_equal(global_norm(unscaled_first), np.array(5.0))
 
@@ -777,7 +792,7 @@ def unscale(state, grads):
 # %% tags=["claim"]
 decay, t = 0.99, 50
 weights_of_steps = (1 - decay) * decay ** np.arange(t - 1, -1, -1)
-print(f"weight of the random start: {decay**t:.1%}; all steps together: {weights_of_steps.sum():.1%}")
+print(f"the random start weighs {decay**t:.1%}, all steps together {weights_of_steps.sum():.1%}")
 assert 0.60 < decay**t < 0.61
 assert_close(weights_of_steps.sum(), 1 - decay**t, rtol=1e-12)
 
@@ -799,9 +814,9 @@ assert_close(weights_of_steps.sum(), 1 - decay**t, rtol=1e-12)
 
 # %% tags=["claim"]
 path = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
-average = average_of({"w": path[0]}, 0.9)
+average, update = average_of({"w": path[0]}, 0.9), jax.jit(averaged)
 for number, point in enumerate(path, 1):
-    average = averaged(average, {"w": jnp.asarray(point)})
+    average = update(average, {"w": point})
     shares = 0.9 ** np.arange(number - 1, -1, -1)
     want = shares @ path[:number].astype(np.float64) / shares.sum()
     assert_close(corrected(average)["w"], want, rtol=1e-5, atol=1e-6)
@@ -815,22 +830,20 @@ fig, ax = figure(
     "step",
     "a parameter",
 )
-rng = np.random.default_rng(3)
-noisy = 2.0 + 0.5 * rng.standard_normal(80)
-curves = {"params": noisy}
-for name, value in (("starts at params", 0.0), ("starts at zero, corrected", None)):
-    level, found = (-1.0 if value is not None else 0.0), []
-    for step_number, point in enumerate(noisy, 1):
-        level = 0.97 * level + 0.03 * point
-        found.append(level if value is not None else level / (1 - 0.97**step_number))
-    curves[name] = np.array(found)
+noisy = 2.0 + 0.5 * np.random.default_rng(3).standard_normal(80)
+curves = {"params": noisy, "starts at params": [], "starts at zero, corrected": []}
+poor, fair = -1.0, 0.0
+for step_number, point in enumerate(noisy, 1):
+    poor, fair = 0.97 * poor + 0.03 * point, 0.97 * fair + 0.03 * point
+    curves["starts at params"].append(poor)
+    curves["starts at zero, corrected"].append(fair / (1 - 0.97**step_number))
 colors = (COLORS.reference, COLORS.wrong, COLORS.right)
 for (name, curve), color in zip(curves.items(), colors, strict=True):
     (drawn_line,) = ax.plot(curve, color=color, lw=1 if name == "params" else 2)
     label_line(drawn_line, name, dy={"params": 14, "starts at params": -10}.get(name, 2))
 ax.set_ylim(-1.2, 3.6)
-assert np.abs(curves["starts at zero, corrected"][9:] - 2).max() < 0.4
-assert np.abs(curves["starts at params"][:30] - 2).min() > 1
+assert max(abs(value - 2) for value in curves["starts at zero, corrected"][9:]) < 0.4
+assert min(abs(value - 2) for value in curves["starts at params"][:30]) > 1
 describe(
     fig,
     "A noisy parameter around 2 over 80 steps. The average that starts at the untrained value -1 "
@@ -845,10 +858,11 @@ describe(
 # %% tags=["claim"]
 def drift(dtype):
     """How far an average at 1 comes towards parameters of 2 in 100 updates."""
-    average = jnp.ones((), dtype)
-    for _ in range(100):
-        average = (0.999 * average + 0.001 * jnp.asarray(2.0, dtype)).astype(dtype)
-    return float(average) - 1
+
+    def update(_, average):
+        return (0.999 * average + 0.001 * jnp.asarray(2.0, dtype)).astype(dtype)
+
+    return float(jax.lax.fori_loop(0, 100, update, jnp.ones((), dtype))) - 1
 
 
 print(f"float32 moved by {drift(jnp.float32):.4f}, bfloat16 by {drift(jnp.bfloat16):.4f}")
@@ -875,17 +889,19 @@ assert abs(naive / exact - 1) > 1e-5 > 1e-6 > abs(careful / exact - 1)
 
 
 # %% tags=["claim"]
-run = start(params, momentum, jax.random.key(2), average=0.9)
+sixty = cut(rows_from(examples, 90, 60), 1)
+run = start(params, momentum, jax.random.key(2), average=0.95)
 at_first = weights(run)
-run, _ = run_step(loss, run, cut(examples, 1))
+run, _ = run_step(loss, run, sixty)
 after_one = weights(run)
-run, _ = run_step(loss, run, cut(examples, 1))
+run, _ = run_step(loss, run, sixty)
 
 print("alive after two donating steps:", not any(deleted((at_first, after_one))))
 assert not any(deleted((at_first, after_one)))
 assert_close(at_first, to64(params), rtol=0)
-shares = np.array([0.09, 0.1]) / 0.19
-want = jax.tree.map(lambda a, b: shares[0] * a + shares[1] * b, to64(after_one), to64(run.train.params))
+shares = np.array([0.95, 1.0]) / 1.95
+both = to64(after_one), to64(run.train.params)
+want = jax.tree.map(lambda a, b: shares[0] * a + shares[1] * b, *both)
 assert_close(weights(run), want, rtol=1e-5, atol=1e-6)
 
 # %% [markdown]
@@ -965,7 +981,7 @@ Callback = Callable[[Report], object]
 
 
 # %% [markdown]
-# `prefetch` in it makes batches ahead and is the subject of section 9.9. Until then it is enough
+# `prefetch` in it makes batches ahead and is the subject of §9.9. Until then it is enough
 # that it gives what comes:
 
 # %% tags=["given"]
@@ -976,12 +992,19 @@ Callback = Callable[[Report], object]
 # A whole run is **one compilation**: no Python number changes from step to step, and the shapes
 # don't either.
 
+
 # %% tags=["claim"]
+def begin():
+    """A run with an average."""
+    return start(params, momentum, jax.random.key(2), average=0.95)
+
+
 losses = []
-record = lambda report: losses.append(report.logs["loss"])
-with CompileBudget(1, only="run_step"):
-    run = fit(start(params, momentum, jax.random.key(2), average=0.95), loss,
-              shuffled(examples, 60), steps=100, callbacks=[record])  # fmt: skip
+jax.clear_caches()
+with CompileCounter(only="run_step") as counter:
+    run = fit(begin(), loss, shuffled(examples, 60), steps=100,
+              callbacks=[lambda report: losses.append(report.logs["loss"])])  # fmt: skip
+assert counter.count == 1
 
 print(f"100 steps, 1 compilation, loss down: {losses[-1] < 0.9 * losses[0]}")
 assert len(losses) == 100 and int(run.train.step) == 100
@@ -998,8 +1021,10 @@ fit(start(params, descent, jax.random.key(2)), loss, [examples], steps=3,
     callbacks=[lambda report: read.append(to64(report.run.train.params))])  # fmt: skip
 
 want = to64(params)
+trace = jax.tree.map(np.zeros_like, want)
 for got in read:
-    want = jax.tree.map(lambda p, g: p - 0.5 * g, want, reference(want, examples)[1])
+    trace = jax.tree.map(lambda t, g: 0.9 * t + g, trace, reference(want, examples)[1])
+    want = jax.tree.map(lambda p, t: p - 0.5 * t, want, trace)
     assert_close(got, want, rtol=1e-4, atol=1e-5)
 print("read after each of 3 steps: float64's parameters")
 
@@ -1029,7 +1054,7 @@ show_error(lambda: kept_runs[0].train.params[0]["w"] + 1, expect=RuntimeError, c
 
 # %% tags=["claim"]
 screen = io.StringIO()
-fit(start(params, momentum, jax.random.key(2), average=0.95), loss, shuffled(examples, 60), steps=30,
+fit(begin(), loss, shuffled(examples, 60), steps=30,
     callbacks=[every(10, progress_bar(30, out=screen))])  # fmt: skip
 frames = screen.getvalue().split("\r")[1:]
 for frame in frames:
@@ -1064,7 +1089,7 @@ def scalars_in(folder):
 losses = {}
 with tempfile.TemporaryDirectory() as folder:
     writer = SummaryWriter(folder)
-    fit(start(params, momentum, jax.random.key(2), average=0.95), loss, shuffled(examples, 60), steps=8,
+    fit(begin(), loss, shuffled(examples, 60), steps=8,
         callbacks=[lambda report: losses.update({report.step: float(report.logs["loss"])}),
                    every(2, tensorboard(writer))])  # fmt: skip
     writer.close()
@@ -1104,7 +1129,7 @@ def metrics(params, batch):
 
 # %% tags=["claim"]
 trained = weights(run)
-parts = [jax.tree.map(lambda x: x[s : s + 100], examples) for s in (0, 100, 200)]
+parts = [rows_from(examples, start, 100) for start in (0, 100, 200)]
 hits = np.argmax(np.asarray(apply_mlp(trained, x)), axis=1) == labels
 with CompileBudget(1, only="_measured"):
     found = evaluate(metrics, trained, [padded(part, 100) for part in parts])
@@ -1138,7 +1163,7 @@ def note(report):
 
 
 per_epoch = 240 // 60
-fit(start(params, momentum, jax.random.key(2), average=0.95), loss, shuffled(examples, 60), steps=12,
+fit(begin(), loss, shuffled(examples, 60), steps=12,
     callbacks=[every(per_epoch, evaluation(metrics, test_set)), note])  # fmt: skip
 print("evaluated after steps", *evaluated, "· of the averaged weights:", evaluated != raw)
 assert list(evaluated) == [4, 8, 12]
@@ -1178,9 +1203,10 @@ overfit = fit(start(params, hasty, jax.random.key(2)), loss, [few], steps=300, c
 curve = {step: value for step, value in curve.items() if value is not None}
 
 last = curve[300]
-print("best before the end:", best.step < 300, "· the last is worse by a tenth:", last > 1.1 * best.value)
+worse = last > 1.1 * best.value
+print("best before the end:", best.step < 300, "· the last is worse by a tenth:", worse)
 assert best.value == min(curve.values()) == curve[best.step]
-assert best.step < 300 and last > 1.1 * best.value
+assert best.step < 300 and worse
 assert_close(evaluate(metrics, best.params, test_set)["loss"], best.value, rtol=1e-6)
 
 # %% [markdown]
@@ -1255,44 +1281,33 @@ describe(
 
 # %% tags=["starter"] exercise="9.4"
 class EarlyStopping:
-    """Ends a run at the `patience`-th evaluation in a row that is no better."""
+    """Ends a run that gets no better. Has `best`, `step`, `kept`, `state()`, `restore(state)`."""
 
     def __init__(self, metric, patience, margin=0.0, mode="min"):
         ### BEGIN SOLUTION
-        self.metric, self.patience, self.margin, self.mode = metric, patience, margin, mode
-        self.best, self.step, self.waited, self.kept = None, 0, 0, None
+        self.metric, self.patience, self.margin = metric, patience, margin
+        self.sign = 1.0 if mode == "min" else -1.0
+        self.best, self.step, self.waited, self.kept = self.sign * math.inf, 0, 0, None
         ### END SOLUTION
 
     def __call__(self, report):
-        """Whether to stop."""
+        """True to stop."""
         ### BEGIN SOLUTION
-        if self.metric not in report.logs:
-            return False
-        value = float(report.logs[self.metric])
-        if self._is_better(value):
+        value = float(report.logs.get(self.metric, math.nan))
+        if self.sign * (self.best - value) > self.margin:
             self.best, self.step, self.waited = value, report.step, 0
             self.kept = jax.tree.map(jnp.copy, report.run)
         else:
-            self.waited += 1
+            self.waited += self.metric in report.logs
         return self.waited >= self.patience
-
-    def _is_better(self, value):
-        if self.best is None:
-            return not math.isnan(value)
-        gain = self.best - value if self.mode == "min" else value - self.best
-        return gain > self.margin
         ### END SOLUTION
 
     def state(self):
-        """What a resumed run needs, for JSON."""
         ### BEGIN SOLUTION
-        return {"best": self.best, "step": self.step, "waited": self.waited}
-        ### END SOLUTION
+        return [str(self.best), self.step, self.waited]
 
     def restore(self, state):
-        """Goes on from a state."""
-        ### BEGIN SOLUTION
-        self.best, self.step, self.waited = state["best"], state["step"], state["waited"]
+        self.best, self.step, self.waited = float(state[0]), *state[1:]
         ### END SOLUTION
 
 
@@ -1340,9 +1355,9 @@ def consume(items):
 # %% tags=["claim", "nbval-ignore-output"]
 gain = {}
 for name, way in (("stored", stored), ("prefetch", partial(prefetch, place=lambda item: item))):
-    begin = time.perf_counter()
+    started = time.perf_counter()
     consume(way(slow_items(20)))
-    gain[name] = time.perf_counter() - begin
+    gain[name] = time.perf_counter() - started
     print(f"{name:9} {1e3 * gain[name]:4.0f} ms")
 assert_faster(
     lambda: consume(prefetch(slow_items(20), place=lambda item: item)),
@@ -1438,7 +1453,7 @@ assert only_best == [2] and both == [2, 4]
 # %% tags=["claim"]
 folder = tempfile.TemporaryDirectory()
 place = Path(folder.name) / "spiral"
-run = start(params, momentum, jax.random.key(2), average=0.95)
+run = begin()
 with open_checkpoints(place) as manager:
     save(manager, run, 0)
 
@@ -1456,16 +1471,18 @@ with open_checkpoints(place, resume=True) as manager:
 # %% tags=["claim"]
 def bits(tree):
     """The bytes of each leaf, keys included."""
-    is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-    leaves = [jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(tree)]
-    return [np.array(leaf).tobytes() for leaf in leaves]
+    keys_as_numbers = [
+        jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+        for x in jax.tree.leaves(tree)
+    ]
+    return [np.array(leaf).tobytes() for leaf in keys_as_numbers]
 
 
 before = bits(run)
 with open_checkpoints(place, resume=True) as manager:
     save(manager, run, 1)
     for _ in range(5):
-        run, _ = run_step(loss, run, cut(examples, 1))
+        run, _ = run_step(loss, run, sixty)
     manager.wait_until_finished()
     back = restore(manager, start(params, momentum, jax.random.key(99), average=0.95))
 
@@ -1513,6 +1530,7 @@ def interrupted(data, at=25, mend=lambda run: run):
             fit(fresh_run(), noisy_loss, data(), at, accumulate=2, callbacks=callbacks)
         with open_checkpoints(folder, resume=True) as manager:
             run = mend(restore(manager, fresh_run(seed=77)))
+    run = jax.device_put(run, jax.local_devices()[0])  # what `mend` made lies where the rest does
     return fit(run, noisy_loss, data(), 40, accumulate=2)
 
 
@@ -1523,27 +1541,29 @@ class Reshuffles:
         self.rng = np.random.default_rng(5)
 
     def __iter__(self):
-        for rows in self.rng.permutation(240).reshape(-1, 30):
-            yield jax.tree.map(lambda leaf: leaf[rows], examples)  # noqa: B023
+        order = self.rng.permutation(240)
+        mixed = jax.tree.map(lambda leaf: leaf[order], examples)
+        yield from (rows_from(mixed, start, 40) for start in range(0, 240, 40))
 
 
 # %% tags=["claim"]
 sources = {
-    "a function of the number": lambda: shuffled(examples, 30),
-    "a list": lambda: [jax.tree.map(lambda x: x[s : s + 30], examples) for s in range(0, 240, 30)],
+    "a function of the number": lambda: shuffled(examples, 40),
+    "a list": lambda: [rows_from(examples, start, 40) for start in range(0, 240, 40)],
     "a loader that reshuffles": Reshuffles,
 }
 uninterrupted = {}
-for name, data in sources.items():
-    uninterrupted[name] = fit(fresh_run(), noisy_loss, data(), 40, accumulate=2)
-    same = bits(interrupted(data)) == bits(uninterrupted[name])
-    print(f"{name:25} resumed equals uninterrupted: {same}")
-    assert same
+with CompileBudget(1, only="run_step"):
+    for name, data in sources.items():
+        uninterrupted[name] = fit(fresh_run(), noisy_loss, data(), 40, accumulate=2)
+        same = bits(interrupted(data)) == bits(uninterrupted[name])
+        print(f"{name:25} resumed equals uninterrupted: {same}")
+        assert same
 
 # %% [markdown]
-# Even the loader that reshuffles itself, in the middle of its seventh epoch: `stream` reads it from
-# the very start, in the new process as in the old one, and drops what was used. (The break is at
-# batch 50 of 80, eight to an epoch.)
+# Even the loader that reshuffles itself, in the middle of its ninth epoch: `stream` reads it from the
+# very start, in the new process as in the old one, and drops what was used. And all six runs share one
+# compiled step, the restored ones too.
 #
 # ❌ What if a part is forgotten? Each of these is something that trainers do leave out of their
 # checkpoints. The table says how far the parameters are from the uninterrupted run in the end, in
@@ -1559,17 +1579,18 @@ forgotten = {
     "nothing": lambda run: run,
     "the optimizer's state": forget_optimizer,
     "the key": lambda run: replace(run, key=jax.random.key(77)),
-    "the place in the data": lambda run: replace(run, batches=run.batches % 1 + 48),
+    "the place in the data": lambda run: replace(run, batches=run.batches - 2),
     "the average's count": lambda run: replace(
         run, average=replace(run.average, updates=jnp.int32(0))
     ),
 }
 target = uninterrupted["a function of the number"]
-way = global_norm(jax.tree.map(lambda a, b: a - b, weights(target), params))
+moved = jax.tree.map(lambda a, b: a - b, to64(weights(target)), to64(params))
 off = {}
 for name, mend in forgotten.items():
     end = interrupted(sources["a function of the number"], mend=mend)
-    off[name] = float(global_norm(jax.tree.map(lambda a, b: a - b, weights(end), weights(target))) / way)
+    apart = jax.tree.map(lambda a, b: a - b, to64(weights(end)), to64(weights(target)))
+    off[name] = float(global_norm(apart) / global_norm(moved))
     print(f"{name:22} {'exact' if off[name] == 0 else 'another run'}")
 assert off.pop("nothing") == 0
 assert all(distance > 1e-3 for distance in off.values())
@@ -1634,13 +1655,10 @@ def rows_of(seed, number, n, size):
 def pack(run):
     """A run as named NumPy arrays."""
     ### BEGIN SOLUTION
-    return {str(i): _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(run))}
-
-
-def _plain(leaf):
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    return np.array(leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf)
+    leaves = jax.tree.leaves(run)
+    leaves = [x if isinstance(x.dtype, np.dtype) else jax.random.key_data(x) for x in leaves]
+    leaves = [x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x for x in leaves]
+    return {str(i): np.array(x) for i, x in enumerate(leaves)}
     ### END SOLUTION
 
 
@@ -1648,13 +1666,12 @@ def unpack(arrays, like):
     """The run that was packed, in the form of another one."""
     ### BEGIN SOLUTION
     leaves, structure = jax.tree.flatten(like)
-    return structure.unflatten([_restored(arrays[str(i)], leaf) for i, leaf in enumerate(leaves)])
-
-
-def _restored(array, like):
-    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(like))
-    return jnp.asarray(array, like.dtype)
+    found = [jnp.asarray(arrays[str(i)]) for i in range(len(leaves))]
+    for i, leaf in enumerate(leaves):
+        is_key = not isinstance(leaf.dtype, np.dtype)
+        wrap = partial(jax.random.wrap_key_data, impl=jax.random.key_impl(leaf)) if is_key else None
+        found[i] = wrap(found[i]) if is_key else found[i].astype(leaf.dtype)
+    return structure.unflatten(found)
     ### END SOLUTION
 
 
@@ -1716,23 +1733,22 @@ for name, combine in per_device.items():
 
 # %% [markdown]
 # A whole run on eight devices, with accumulation, an average and a scale, is the run on one device,
-# up to the order in which sums are taken. It compiles once; what comes out of the step is replicated
-# as what went in, or the second step would be another program.
+# up to the order in which sums are taken. The step compiles once for the new layout (for one device
+# it was compiled in §9.10); what comes out is replicated as what went in, or the second step
+# would be another program.
 
 # %% tags=["claim"]
 ends = {}
-for name, begin, placed in (
+for name, first, placed in (
     ("one device", fresh_run(), jax.device_put),
     ("eight devices", replicated(fresh_run(), mesh), split_over(mesh)),
 ):
-    found = []
     with CompileCounter(only="run_step") as counter:
-        ends[name] = fit(begin, loss, shuffled(examples, 40), 30, accumulate=2, place=placed,
-                         callbacks=[lambda report: found.append(report.logs["loss"])])  # fmt: skip
-    print(f"{name:13} {counter.count} compilation, loss down: {found[-1] < found[0]}")
-    assert counter.count == 1 and float(found[-1]) < float(found[0])
+        ends[name] = fit(first, noisy_loss, shuffled(examples, 40), 40, accumulate=2, place=placed)
+    assert counter.count == (1 if name == "eight devices" else 0)
 
 one, eight = (to64(weights(end)) for end in ends.values())
+print("40 steps on eight devices: one compilation, and the weights of one device")
 assert_close(eight, one, rtol=1e-3, atol=1e-4)
 assert all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(ends["eight devices"]))
 
@@ -1773,6 +1789,7 @@ def edge_loss(params, batch):
     return jnp.sum(1.0 + jnp.sqrt(0.0 * line(params, batch[0]) ** 2)), len(batch[1])
 
 
+# %% tags=["given"]
 def mixed(rng):
     """The batches in new orders, from a generator that moves on."""
     for rows in rng.permutation(240).reshape(-1, 30):
@@ -1789,44 +1806,6 @@ class Mixed:
         return mixed(self.rng)
 
 
-# %% tags=["given"]
-def ours(data, steps, loss=line_loss, average=None, **options):
-    """A run of this chapter's trainer on the line."""
-    flat = {"w": jnp.array([-1.2, -1.1]), "b": jnp.zeros(())}
-    return fit(start(flat, pace, jax.random.key(0), average=average), loss, data, steps, **options)
-
-
-def our_answers():
-    """What this chapter's trainer does, question by question."""
-    masked = [(np.resize(x, (3, 2)), np.resize(y, 3), np.arange(3) < len(x)) for x, y in four]
-    together = ours([(points[:4], heights[:4])], 1)
-    off = distance(ours(masked, 1, accumulate=2).train.params, to64(together.train.params))
-    with CompileCounter(only="run_step") as counter:
-        ours(thirties, 24, accumulate=4)
-    broken_run = ours(thirties, 2, edge_loss)
-    ended = error_of(lambda: ours((b for b in thirties), 25))
-    whole, half = ours(Mixed(), 20), ours(Mixed(), 12)
-    return {
-        "unequal micro-batches, error": f"{off:.0e}" if off > 1e-6 else "none",
-        "programs for 24 steps": str(counter.count),
-        "8 batches once, 25 steps wanted": ended,
-        "gradient NaN, loss finite": "kept" if all_finite(broken_run.train.params) else "NaN",
-        "read params in a callback": error_of(
-            lambda: ours(thirties, 2, callbacks=[lambda r: to64(r.run.train.params)])
-        ),
-        "resume, reshuffling loader": same_bits(ours_resumed(half), whole.train.params),
-    }
-
-
-def ours_resumed(run):
-    """The parameters after step 20 of a run that was saved, in a new process as it were."""
-    return ours_from(jax.tree.map(jnp.copy, run)).train.params
-
-
-def ours_from(run):
-    return fit(run, line_loss, Mixed(), 20)
-
-
 def error_of(call):
     """The class of the error that a call ends in."""
     try:
@@ -1841,6 +1820,36 @@ def same_bits(a, b):
 
 
 # %% tags=["given"]
+def ours(data, steps, loss=line_loss, average=None, **options):
+    """A run of this chapter's trainer on the line."""
+    flat = {"w": jnp.array([-1.2, -1.1]), "b": jnp.zeros(())}
+    return fit(start(flat, pace, jax.random.key(0), average=average), loss, data, steps, **options)
+
+
+def our_answers():
+    """What this chapter's trainer does, question by question."""
+    masked = [(np.resize(x, (3, 2)), np.resize(y, 3), np.arange(3) < len(x)) for x, y in four]
+    together = ours([(points[:4], heights[:4])], 1).train.params
+    off = distance(ours(masked, 1, accumulate=2).train.params, to64(together))
+    with CompileCounter(only="run_step") as counter:
+        ours(thirties, 24, accumulate=4)
+    broken_run = ours(thirties, 2, edge_loss)
+
+    def read(report):
+        return to64(report.run.train.params)
+
+    resumed = fit(ours(Mixed(), 12), line_loss, Mixed(), 20).train.params
+    return {
+        "unequal micro-batches, error": f"{off:.0e}" if off > 1e-6 else "none",
+        "programs for 24 steps": str(counter.count),
+        "8 batches once, 25 steps wanted": error_of(lambda: ours((b for b in thirties), 25)),
+        "gradient NaN, loss finite": "kept" if all_finite(broken_run.train.params) else "NaN",
+        "read params in a callback": error_of(lambda: ours(thirties, 2, callbacks=[read])),
+        "resume, reshuffling loader": same_bits(resumed, ours(Mixed(), 20).train.params),
+    }
+
+
+# %% tags=["given"]
 def theirs(data, steps, loss=None, callbacks=None, resume=None, **config):
     """The same with taktiny's trainer, which says nothing on the screen."""
     import optax
@@ -1850,7 +1859,10 @@ def theirs(data, steps, loss=None, callbacks=None, resume=None, **config):
     from taktiny.trainer import DatasetConfig, Trainer, TrainingConfig
 
     module.Console = lambda: rich.console.Console(file=io.StringIO(), force_jupyter=False)
-    mean = lambda model, batch: jnp.mean((model(batch[0])[:, 0] - batch[1]) ** 2)
+
+    def mean(model, batch):
+        return jnp.mean((model(batch[0])[:, 0] - batch[1]) ** 2)
+
     settings = TrainingConfig(
         max_steps=steps, log_interval=10**6, optimizer=optax.sgd(0.1, momentum=0.9), **config
     )
@@ -1865,13 +1877,21 @@ def theirs(data, steps, loss=None, callbacks=None, resume=None, **config):
     return trainer
 
 
+def their_edge(model, batch):
+    return jnp.mean(1 + jnp.sqrt(0 * model(batch[0]) ** 2))
+
+
+def model_of(trainer):
+    return jax.tree.leaves(trainer.model)
+
+
 class Reader:
     """A callback that reads the model, as taktiny's are written."""
 
     said = "no error"
 
     def on_step_end(self, trainer, logs):
-        self.said = error_of(lambda: to64(jax.tree.leaves(trainer.model)))
+        self.said = error_of(lambda: to64(model_of(trainer)))
 
 
 # %% tags=["given"]
@@ -1879,15 +1899,11 @@ def their_answers():
     """What taktiny's trainer does, question by question; nothing where it is not installed."""
     if importlib.util.find_spec("taktiny") is None:
         return {}
-    leaves = lambda trainer: jax.tree.leaves(trainer.model)
-    together, apart = (
-        leaves(theirs(data, 1, gradient_accumulation_steps=count))
-        for data, count in (([(points[:4], heights[:4])], 1), (four, 2))
-    )
+    together = model_of(theirs([(points[:4], heights[:4])], 1))
+    apart = model_of(theirs(four, 1, gradient_accumulation_steps=2))
     with CompileCounter() as counter:
         theirs(thirties, 24, gradient_accumulation_steps=4)
-    edge = lambda model, batch: jnp.mean(1 + jnp.sqrt(0 * model(batch[0]) ** 2))
-    broken_run = theirs(thirties, 2, edge, compute_grad_norm=False)
+    broken_run = theirs(thirties, 2, their_edge, compute_grad_norm=False)
     reader = Reader()
     theirs(thirties, 2, callbacks=[reader])
     with tempfile.TemporaryDirectory() as folder:
@@ -1897,9 +1913,9 @@ def their_answers():
         "unequal micro-batches, error": f"{distance(apart, to64(together)):.0e}",
         "programs for 24 steps": str(sum("step" in name for name in counter.names)),
         "8 batches once, 25 steps wanted": f"{theirs(iter(thirties), 25).global_step} steps",
-        "gradient NaN, loss finite": "kept" if all_finite(leaves(broken_run)) else "NaN",
+        "gradient NaN, loss finite": "kept" if all_finite(model_of(broken_run)) else "NaN",
         "read params in a callback": reader.said,
-        "resume, reshuffling loader": same_bits(leaves(resumed), leaves(theirs(Mixed(), 20))),
+        "resume, reshuffling loader": same_bits(model_of(resumed), model_of(theirs(Mixed(), 20))),
     }
 
 
@@ -1923,8 +1939,8 @@ assert list(here.values()) == ["none", "1", "OutOfData", "kept", "no error", "ex
 # 💡 **Totals and counts, divided once.** Then accumulated, sharded and padded batches give what one
 # large batch gives, and so do metrics.
 #
-# 💡 **One pytree for all that decides the next step**, randomness and the place in the data included,
-# and one jitted step that moves it or leaves it as it is.
+# 💡 **One pytree for all that decides the next step**, the key and the place in the data included, and
+# one jitted step that moves it or leaves it as it is.
 #
 # 💡 **Prove a resume by its bits.** A loss curve that looks alike proves nothing.
 #
@@ -1965,7 +1981,7 @@ assert list(here.values()) == ["none", "1", "OutOfData", "kept", "no error", "ex
 # | keep the best | `best = Best("eval/loss")`, then `best.params` |
 # | see it | `every(10, progress_bar(1000))`, `every(10, tensorboard(SummaryWriter(folder)))` |
 # | stop | a callback that returns `True` |
-# | save | `with open_checkpoints(folder, best="eval/loss") as manager:` … `every(100, saving(manager, metric="eval/loss"))` |
+# | save | `every(100, saving(manager))`, in `with open_checkpoints(folder) as manager:` |
 # | go on | `open_checkpoints(folder, resume=True)`, `run = restore(manager, like)` |
 # | run ahead | `fit(…, ahead=2)`; `prefetch(batches, ahead=2)` |
 # | use eight devices | `fit(replicated(run, mesh), …, place=split_over(mesh))` |
