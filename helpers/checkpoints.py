@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from helpers.trainer import Callback, Report, Run, weights
@@ -95,7 +96,7 @@ def _restored(manager: ocp.CheckpointManager, item: str, like: Tree, step: int |
     if not (Path(str(manager.directory)) / str(step) / item).exists():
         other = WEIGHTS if item == RUN else RUN
         raise FileNotFoundError(f"step {step} was saved as {other} only, it holds no {item}")
-    target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+    target = jax.tree.map(ocp.utils.to_shape_dtype_struct, jax.tree.map(jnp.asarray, like))
     args = ocp.args.Composite(**{item: ocp.args.StandardRestore(target)})
     return manager.restore(step, args=args)[item]
 

@@ -10,7 +10,7 @@ import itertools
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,7 @@ Sums = tuple[ArrayLike, ArrayLike]
 """A total over examples and the number of examples in it, two scalars. Means don't add up."""
 
 Loss = Callable[..., Sums]
-"""`loss(params, batch)`, or `loss(params, batch, rng)` if it draws. It is static: define it once."""
+"""`loss(params, batch)`, or `loss(params, batch, rng)` if it draws. Static: define it once."""
 
 Metrics = Callable[[Tree, Tree], Mapping[str, Sums]]
 """`metrics(params, batch)`: each quantity by its name. Define it once: it is static."""
@@ -322,13 +322,14 @@ def grouped(batches: Iterator[Tree], count: int) -> Iterator[Tree]:
 
 def prefetch(
     items: Iterable[T], ahead: int = 2, place: Callable[[T], T] = jax.device_put
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """The items, placed on a device; a thread makes the next `ahead` while this one is in use.
 
     With 0 nothing runs ahead and there is no thread. An error in the items is raised where the
     item would have come. Close the iterator (`contextlib.closing`) to end the thread.
     """
-    iterator, end = iter(items), object()
+    end: Any = object()
+    iterator = iter(items)
 
     def make() -> Any:
         item = next(iterator, end)

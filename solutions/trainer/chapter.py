@@ -51,7 +51,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -91,8 +91,14 @@ from helpers.checkpoints import open_checkpoints, restore, restore_weights, save
 from helpers.data import spiral
 from helpers.losses import cross_entropy
 from helpers.nn import apply_mlp, init_mlp
-from helpers.optim import GradientTransformation, adam, apply_updates, chain, clip_by_global_norm
-from helpers.optim import sgd
+from helpers.optim import (
+    GradientTransformation,
+    adam,
+    apply_updates,
+    chain,
+    clip_by_global_norm,
+    sgd,
+)
 from helpers.trainer import Data, Loss, Metrics, OutOfData, Sums
 from helpers.training import TrainState, init_state, train_step
 from helpers.trees import Tree, clip_to_norm, global_norm
@@ -189,8 +195,8 @@ assert plain[0] == plain[1] == plain[2]
 # %% [markdown]
 # ## 9.2 Any iterable
 #
-# Data come as a list, as a loader object, as a generator. The last one is a trap. ❌ A generator can
-# be read once, and a loop over it ends early without a word:
+# Data come as a list, as a loader object, as a generator. The last one is a trap. ❌ A generator
+# can be read once, and a loop over it ends early without a word:
 
 
 # %% tags=["claim"]
@@ -368,7 +374,7 @@ for name, fn in (("totals and counts", loss), ("mean of means", mean_loss)):
 
 # %% tags=["figure"]
 fig, ax = figure(
-    "The smaller the last micro-batch, the further off is the mean of means",
+    "A small last micro-batch spoils the mean of means",
     "rows in the last of four micro-batches, the others have 32",
     "error of the gradient (share of its length)",
 )
@@ -422,17 +428,17 @@ assert ratio > 8
 # Most losses you meet return a mean, and have no mask. Write
 # `accumulated_grad(loss, params, batch, rows)` for them.
 #
-# - `batch` is a pytree of arrays with a leading axis of n rows each, n ≥ 1; `loss(params, batch)` is
-#   the mean over the rows of the batch it gets, a scalar.
+# - `batch` is a pytree of arrays with a leading axis of n rows each, n ≥ 1; `loss(params, batch)`
+#   is the mean over the rows of the batch it gets, a scalar.
 # - The result is `(value, grads)`, that of `jax.value_and_grad(loss)(params, batch)`. The gradient
 #   has the structure and the dtypes of `params`.
-# - The loss is never called with more than `rows` rows, and no more than that is held in memory: the
-#   temporary memory of the compiled program stays below one hidden layer for all n rows.
-# - n may be a multiple of `rows` or not, or smaller than `rows`. There is no mask, so nothing can be
-#   padded.
+# - The loss is never called with more than `rows` rows, and no more than that is held in memory:
+#   the temporary memory of the compiled program stays below one hidden layer for all n rows.
+# - n may be a multiple of `rows` or not, or smaller than `rows`. There is no mask, so nothing can
+#   be padded.
 # - Where params are float16, everything is added up in float32.
-# - It is called inside a `jax.jit` of the check, with `loss` and `rows` fixed. The loss may be traced
-#   eight times at most, whatever n.
+# - It is called inside a `jax.jit` of the check, with `loss` and `rows` fixed. The loss may be
+#   traced eight times at most, whatever n.
 
 
 # %% tags=["starter"] exercise="9.1"
@@ -593,8 +599,8 @@ def half_loss(params, batch):
 
 # %% [markdown]
 # ❌ A linear classifier that has learnt its task shows it: its margins are around nineteen, so the
-# slopes towards the wrong class are around 1e-9. In float16 nothing is left of them. ✅ Multiplied by
-# 2¹⁵ before it goes backward, and divided by it in float32 afterwards, the gradient is there.
+# slopes towards the wrong class are around 1e-9. In float16 nothing is left of them. ✅ Multiplied
+# by 2¹⁵ before it goes backward, and divided by it in float32 afterwards, the gradient is there.
 
 # %% tags=["claim"]
 sure = [{"w": jnp.array([[19.0, 0.0], [0.0, 19.0]]), "b": jnp.zeros(2)}]
@@ -623,8 +629,8 @@ for a, b in zip(jax.tree.leaves(bare), jax.tree.leaves(scaled), strict=True):
 
 # %% [markdown]
 # Which power? As large as it goes without overflow, and that changes during a run. So the scale is
-# **dynamic**: part of the state, halved whenever a gradient was not finite, and doubled after a long
-# series of good steps. The step that overflowed is skipped, which §9.4 already does.
+# **dynamic**: part of the state, halved whenever a gradient was not finite, and doubled after a
+# long series of good steps. The step that overflowed is skipped, which §9.4 already does.
 
 # %% tags=["given"]
 # quote: helpers.trainer.LossScale
@@ -687,7 +693,7 @@ assert bool(all_finite(run.train.params)) and seen[-1]["loss"] < 0.95 * seen[0][
 
 # %% tags=["figure"]
 fig, ax = figure(
-    "The scale finds its level: down at each overflow, up after 20 good steps",
+    "The scale finds its own level",
     "step",
     "loss scale (log scale)",
 )
@@ -713,8 +719,8 @@ describe(
 
 # %% [markdown]
 # ❌ One thing must not be changed: the order. A limit that is applied to a *scaled* gradient clips
-# nearly everything, to a length that nobody asked for. Unscale, then look whether it is finite, then
-# clip. The trainer's optimizer only ever sees unscaled gradients.
+# nearly everything, to a length that nobody asked for. Unscale, then look whether it is finite,
+# then clip. The trainer's optimizer only ever sees unscaled gradients.
 
 # %% tags=["claim"]
 vector = {"w": jnp.array([3.0, 4.0])}
@@ -734,17 +740,17 @@ assert_equal(global_norm(unscaled_first), np.array(5.0))
 #
 # - `start_scale(initial)` returns a state, a dict with the scale under `"scale"`, a float32 scalar;
 #   what else is in it is yours. `initial` lies between 1 and 2²⁴.
-# - `next_scale(state, finite, interval, patience)` returns the state after a step. `interval` finite
-#   steps in a row double the scale; `patience` steps in a row that are not finite halve it. Each such
-#   change starts both counts anew; so does, for the other series, every step that breaks it. The
-#   scale never leaves the range from 1 to 2²⁴: a change that would leads to its end.
+# - `next_scale(state, finite, interval, patience)` returns the state after a step. `interval`
+#   finite steps in a row double the scale; `patience` steps in a row that are not finite halve it.
+#   Each such change starts both counts anew; so does, for the other series, every step that breaks
+#   it. The scale never leaves the range from 1 to 2²⁴: a change that would leads to its end.
 # - `unscale(state, grads)` returns `(fair, finite)`: the gradients divided by the scale, all in
 #   float32, and a bool scalar that says whether *all* entries of all leaves are finite. If they are
-#   not, all entries of all leaves of `fair` are zero. Leaves are float16 or float32; no finite entry
-#   may vanish or overflow that float32 could hold.
+#   not, all entries of all leaves of `fair` are zero. Leaves are float16 or float32; no finite
+#   entry may vanish or overflow that float32 could hold.
 #
-# All of it may be traced: `next_scale` inside a `lax.scan`, where `finite`, `interval` and `patience`
-# are tracers.
+# All of it may be traced: `next_scale` inside a `lax.scan`, where `finite`, `interval` and
+# `patience` are tracers.
 
 
 # %% tags=["starter"] exercise="9.2"
@@ -786,8 +792,8 @@ def unscale(state, grads):
 # `average ← decay · average + (1 − decay) · params`, is smoother and usually better on new data. It
 # is two lines, and there are three ways to get it wrong.
 #
-# ❌ *Start at the parameters*, and the random start keeps a weight of decayᵗ. ❌ *Start at zero*, and
-# the average is too short by the factor 1 − decayᵗ. With a decay of 0.99, after fifty steps:
+# ❌ *Start at the parameters*, and the random start keeps a weight of decayᵗ. ❌ *Start at zero*,
+# and the average is too short by the factor 1 − decayᵗ. With a decay of 0.99, after fifty steps:
 
 # %% tags=["claim"]
 decay, t = 0.99, 50
@@ -826,7 +832,7 @@ print("20 updates: each corrected average is float64's weighted mean")
 
 # %% tags=["figure"]
 fig, ax = figure(
-    "Only the corrected average knows the level from the first step on",
+    "Only the corrected average forgets its start",
     "step",
     "a parameter",
 )
@@ -840,7 +846,7 @@ for step_number, point in enumerate(noisy, 1):
 colors = (COLORS.reference, COLORS.wrong, COLORS.right)
 for (name, curve), color in zip(curves.items(), colors, strict=True):
     (drawn_line,) = ax.plot(curve, color=color, lw=1 if name == "params" else 2)
-    label_line(drawn_line, name, dy={"params": 14, "starts at params": -10}.get(name, 2))
+    label_line(drawn_line, name, dy={"params": -8, "starts at params": -4}.get(name, 5))
 ax.set_ylim(-1.2, 3.6)
 assert max(abs(value - 2) for value in curves["starts at zero, corrected"][9:]) < 0.4
 assert min(abs(value - 2) for value in curves["starts at params"][:30]) > 1
@@ -1141,8 +1147,8 @@ assert_close(found["loss"], reference(trained, examples)[0], rtol=1e-5)
 assert abs(by_batch - hits.mean()) > 0.01
 
 # %% [markdown]
-# During a run it is a callback that adds to the logs; those behind it in the list see what it added.
-# *By steps* is `every(5, …)`, *by epochs* is `every(steps of an epoch, …)`: here four.
+# During a run it is a callback that adds to the logs; those behind it in the list see what it
+# added. *By steps* is `every(5, …)`, *by epochs* is `every(steps of an epoch, …)`: here four.
 
 # %% tags=["given"]
 # quote: helpers.trainer.evaluation
@@ -1179,8 +1185,8 @@ evaluate(metrics, trained, once_only)
 show_error(evaluate, metrics, trained, once_only, expect=ValueError, contains="used-up generator")
 
 # %% [markdown]
-# **The best model** is a callback with a memory: it keeps a copy of the weights whenever a metric is
-# better than ever before. A NaN is never better.
+# **The best model** is a callback with a memory: it keeps a copy of the weights whenever a metric
+# is better than ever before. A NaN is never better.
 
 # %% tags=["given"]
 # quote: helpers.trainer.Best
@@ -1210,7 +1216,7 @@ assert best.step < 300 and worse
 assert_close(evaluate(metrics, best.params, test_set)["loss"], best.value, rtol=1e-6)
 
 # %% [markdown]
-# Two hundred steps of that run were wasted. Stopping is a callback that returns True. ❌ The obvious
+# Most steps of that run were wasted. Stopping is a callback that returns True. ❌ The obvious
 # one, "stop as soon as it gets worse", trips over the first bump:
 
 
@@ -1263,19 +1269,20 @@ describe(
 # 💡 **Evaluate averaged weights with totals and counts; keep the best; stop with patience.**
 
 # %% [markdown] exercise="9.4"
-# Write the callback with patience, a class `EarlyStopping(metric, patience, margin=0.0, mode="min")`.
+# Write the callback with patience, a class `EarlyStopping(metric, patience, margin=0.0,
+# mode="min")`.
 #
-# - `stopper(report)` looks up `report.logs[metric]`, a number or a scalar array. A report without it
-#   is ignored; otherwise it is an *evaluation*. It returns True at the `patience`-th evaluation in a
-#   row that is no better, and something else before.
+# - `stopper(report)` looks up `report.logs[metric]`, a number or a scalar array. A report without
+#   it is ignored; otherwise it is an *evaluation*. It returns True at the `patience`-th evaluation
+#   in a row that is no better, and something else before.
 # - The first value that is not NaN is better than nothing. After that a value is better if it is
 #   lower than the best by more than `margin` (with `mode="max"`: higher). NaN never is.
-# - `stopper.best` is the best value, `stopper.step` the `report.step` it came at, and `stopper.kept` a
-#   copy of `report.run` at that step, any pytree of arrays. It can be read after later steps have
-#   donated the run.
-# - `stopper.state()` returns what a resumed run needs, as data that `json.dumps(…, allow_nan=False)`
-#   can write. `stopper.restore(state)` makes a new object with the same arguments go on as this one
-#   would have; `kept` need not be restored.
+# - `stopper.best` is the best value, `stopper.step` the `report.step` it came at, and
+#   `stopper.kept` a copy of `report.run` at that step, any pytree of arrays. It can be read after
+#   later steps have donated the run.
+# - `stopper.state()` returns what a resumed run needs, as data that `json.dumps(…,
+#   allow_nan=False)` can write. `stopper.restore(state)` makes a new object with the same arguments
+#   go on as this one would have; `kept` need not be restored.
 # - Two objects have nothing in common.
 
 
@@ -1315,9 +1322,9 @@ class EarlyStopping:
 # ## 9.9 Batches that are made ahead
 #
 # A step is dispatched and runs on the device while Python goes on. If Python then *makes* the next
-# batch, both happen at once; if it waits for the step first, they take turns. Reading files, decoding
-# and padding take longer than that, so the next batches are made by a thread, which is all that
-# `prefetch` does.
+# batch, both happen at once; if it waits for the step first, they take turns. Reading files,
+# decoding and padding take longer than that, so the next batches are made by a thread, which is all
+# that `prefetch` does.
 #
 # ❌ Not everything that is called prefetching runs ahead. A queue that is filled by the same thread
 # which empties it has batches in store, and makes each new one while everybody waits:
@@ -1367,8 +1374,8 @@ assert_faster(
 )
 
 # %% [markdown]
-# ✅ The proof that it runs ahead needs no clock: after *one* item was asked for, and nobody asks any
-# more, three are made. And no more than that, for otherwise a fast loader fills the memory.
+# ✅ The proof that it runs ahead needs no clock: after *one* item was asked for, and nobody asks
+# any more, three are made. And no more than that, for otherwise a fast loader fills the memory.
 
 # %% tags=["claim"]
 made = []
@@ -1409,12 +1416,12 @@ assert received == [1, 2]
 # %% [markdown]
 # ## 9.10 Checkpoints, and an exact resume
 #
-# Orbax writes a pytree to disk, whole or not at all. What is left to decide is what to save, what to
-# keep, and what to do with a directory that is not empty. Each has a default that goes wrong.
+# Orbax writes a pytree to disk, whole or not at all. What is left to decide is what to save, what
+# to keep, and what to do with a directory that is not empty. Each has a default that goes wrong.
 #
-# ❌ *Keep the best, drop the others.* A manager that keeps the one best checkpoint deletes the latest
-# one as soon as it is not the best (orbax#526). The machine restarts, and the run goes on from the
-# best: every step since then is lost.
+# ❌ *Keep the best, drop the others.* A manager that keeps the one best checkpoint deletes the
+# latest one as soon as it is not the best (orbax#526). The machine restarts, and the run goes on
+# from the best: every step since then is lost.
 
 
 # %% tags=["claim"]
@@ -1447,7 +1454,7 @@ assert only_best == [2] and both == [2, 4]
 
 
 # %% [markdown]
-# ❌ *A used directory.* A second run that writes into the first one's directory mixes two histories.
+# ❌ *A used directory.* A second run that writes into the first one's directory mixes two runs.
 # To go on from there must be said; nothing else may write there.
 
 # %% tags=["claim"]
@@ -1491,8 +1498,8 @@ assert bits(back) == before != bits(run)
 
 # %% [markdown]
 # `restore` takes a run that was started in the same way, for its structure, its dtypes and its
-# optimizer; code is not saved. Above it was started with another key, to show that its numbers do not
-# matter.
+# optimizer; code is not saved. Above it was started with another key, to show that its numbers do
+# not matter.
 #
 # **With or without the optimizer's state.** Adam's is twice the parameters, and who only wants to
 # *use* the model does not need it. Such a checkpoint can't be resumed, and says so.
@@ -1509,9 +1516,9 @@ assert bits(used) == bits(weights(run))
 # %% [markdown]
 # ### Resumed equals uninterrupted
 #
-# Now the promise of the section. The loss is the one with dropout, the data are shuffled, and the run
-# has all that a run can have. One run takes forty steps. Another takes twenty-five, is saved, and is
-# gone; a third one restores it and goes on to forty.
+# Now the promise of the section. The loss is the one with dropout, the data are shuffled, and the
+# run has all that a run can have. One run takes forty steps. Another takes twenty-five, is saved,
+# and is gone; a third one restores it and goes on to forty.
 
 
 # %% tags=["given"]
@@ -1561,9 +1568,9 @@ with CompileBudget(1, only="run_step"):
         assert same
 
 # %% [markdown]
-# Even the loader that reshuffles itself, in the middle of its ninth epoch: `stream` reads it from the
-# very start, in the new process as in the old one, and drops what was used. And all six runs share one
-# compiled step, the restored ones too.
+# Even the loader that reshuffles itself, in the middle of its ninth epoch: `stream` reads it from
+# the very start, in the new process as in the old one, and drops what was used. And all six runs
+# share one compiled step, the restored ones too.
 #
 # ❌ What if a part is forgotten? Each of these is something that trainers do leave out of their
 # checkpoints. The table says how far the parameters are from the uninterrupted run in the end, in
@@ -1597,7 +1604,7 @@ assert all(distance > 1e-3 for distance in off.values())
 
 # %% tags=["figure"]
 fig, ax = figure(
-    "Whatever is forgotten, the resumed run is another run",
+    "Forget one part, and it is another run",
     "distance from the uninterrupted run (share of the way gone)",
     "",
     size=(6.4, 2.6),
@@ -1606,6 +1613,9 @@ names = ["nothing", *off]
 distances = [0.0, *off.values()]
 ax.barh(names[::-1], distances[::-1], color=[COLORS.wrong] * len(off) + [COLORS.right], height=0.6)
 ax.tick_params(axis="y", length=0)
+ax.set_xscale("symlog", linthresh=0.01)
+ax.set_xticks([0, 0.01, 0.1, 1], ["0", "0.01", "0.1", "1"])
+ax.minorticks_off()
 ax.annotate("0, bit for bit", (0, len(off)), xytext=(4, 0), textcoords="offset points", va="center",
             color=COLORS.right, fontweight="bold")  # fmt: skip
 assert min(off.values()) > 1e-3
@@ -1622,24 +1632,25 @@ describe(
 # %% [markdown] exercise="9.5"
 # Write the two halves of an exact resume without Orbax.
 #
-# `rows_of(seed, number, n, size)` says which of n rows batch `number` holds, counted from 0 over the
-# whole run, as a NumPy array of `size` integers. Think of all epochs one after the other, each a
-# permutation of 0 … n − 1: the batches are this series, cut into pieces of `size`. So every batch is
-# full, and a batch may begin in one epoch and end in the next, or span several if n < size. The
+# `rows_of(seed, number, n, size)` says which of n rows batch `number` holds, counted from 0 over
+# the whole run, as a NumPy array of `size` integers. Think of all epochs one after the other, each
+# a permutation of 0 … n − 1: the batches are this series, cut into pieces of `size`. So every batch
+# is full, and a batch may begin in one epoch and end in the next, or span several if n < size. The
 # permutations of different epochs have nothing to do with each other, and neither have those of
-# different seeds, whichever epochs you compare (n! orders are all there is: for 7 rows equal ones are
-# rare). What a number gives does not depend on what was asked before. Numbers stay below 1000.
+# different seeds, whichever epochs you compare (n! orders are all there is: for 7 rows equal ones
+# are rare). What a number gives does not depend on what was asked before. Numbers stay below 1000.
 #
-# `pack(run)` turns a pytree into a dict from names to NumPy arrays; `unpack(arrays, like)` makes the
-# run again.
+# `pack(run)` turns a pytree into a dict from names to NumPy arrays; `unpack(arrays, like)` makes
+# the run again.
 #
-# - A run is any nest of dicts, lists, NamedTuples and None, with any strings as keys; its leaves are
-#   JAX arrays: floating, bfloat16 included, integers, bools, or typed keys of any kind.
-# - The arrays go through `np.savez` and `np.load` with `allow_pickle=False`: only NumPy's own dtypes.
+# - A run is any nest of dicts, lists, NamedTuples and None, with any strings as keys; its leaves
+#   are JAX arrays: floating, bfloat16 included, integers, bools, or typed keys of any kind.
+# - The arrays go through `np.savez` and `np.load` with `allow_pickle=False`: only NumPy's own
+#   dtypes.
 # - `like` is a run of the same structure, dtypes and kinds of keys, with other numbers. The result
 #   has its structure, and every leaf is a JAX array with the bits that were packed.
-# - A run that is packed, unpacked and trained on ends bit for bit where it would have ended. The check
-#   does that with momentum in bfloat16, a key that is split at each step, and your `rows_of`.
+# - A run that is packed, unpacked and trained on ends bit for bit where it would have ended. The
+#   check does that with momentum in bfloat16, a key that is split at each step, and your `rows_of`.
 
 
 # %% tags=["starter"] exercise="9.5"
@@ -1703,11 +1714,11 @@ assert [copy.data.shape for copy in copies] == [(2, 16)] * 8
 
 # %% [markdown]
 # Why is the gradient right, without a word about communication? Under `jax.jit` a program says what
-# is computed of the *whole* arrays; `jnp.sum` over split rows is the sum over all rows, and XLA adds
-# the transfer that it takes. Totals and counts are such sums.
+# is computed of the *whole* arrays; `jnp.sum` over split rows is the sum over all rows, and XLA
+# adds the transfer that it takes. Totals and counts are such sums.
 #
-# ❌ Where code runs *per device* (`shard_map`), that is not so: there each device has its own mean, and
-# the mean of these is right only if all have the same number of real rows.
+# ❌ Where code runs *per device* (`shard_map`), that is not so: there each device has its own mean,
+# and the mean of these is right only if all have the same number of real rows.
 
 
 # %% tags=["claim"]
@@ -1759,9 +1770,9 @@ assert all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(ends["e
 # ## 9.12 Side by side
 #
 # taktiny is a library with a trainer that has all the features of this chapter and more: models,
-# loaders, a progress bar. It needs Python 3.12 and is part of the course's extra
-# (`uv run noxfile.py -s lab -- --kauldron`); without it the second column below is empty. Both get the
-# same small task, a line through points, and the same questions. Nothing in the table is known in
+# loaders, a progress bar. It needs Python 3.12 and is part of the course's extra (`uv run
+# noxfile.py -s lab -- --kauldron`); without it the second column below is empty. Both get the same
+# small task, a line through points, and the same questions. Nothing in the table is known in
 # advance: each entry is the outcome of a run.
 
 
@@ -1939,8 +1950,8 @@ assert list(here.values()) == ["none", "1", "OutOfData", "kept", "no error", "ex
 # 💡 **Totals and counts, divided once.** Then accumulated, sharded and padded batches give what one
 # large batch gives, and so do metrics.
 #
-# 💡 **One pytree for all that decides the next step**, the key and the place in the data included, and
-# one jitted step that moves it or leaves it as it is.
+# 💡 **One pytree for all that decides the next step**, the key and the place in the data included,
+# and one jitted step that moves it or leaves it as it is.
 #
 # 💡 **Prove a resume by its bits.** A loss curve that looks alike proves nothing.
 #
