@@ -235,7 +235,7 @@ assert twelve == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
 squares = list(itertools.islice(stream(lambda number: number**2, 3), 4))
 print("a function, from number 3 on:", *squares)
 assert squares == [9, 16, 25, 36]
-show_error(lambda: list(itertools.islice(stream(ten_batches()), 25)), expect=OutOfData)
+caught = show_error(lambda: list(itertools.islice(stream(ten_batches()), 25)), expect=OutOfData)
 
 # %% [markdown]
 # The second kind of data, a *function from a batch's number to the batch*, is the better one. It
@@ -254,7 +254,7 @@ for epoch in epochs:
     assert sorted(sum(epoch, [])) == list(range(12))
 assert epochs[0] != epochs[1]
 assert_equal(shuffled(np.arange(12), 4)(5), epochs[1][2])
-show_error(shuffled, np.arange(10), 4, expect=ValueError)
+caught = show_error(shuffled, np.arange(10), 4, expect=ValueError)
 
 # %% [markdown]
 # Where a step takes several batches, they are stacked on a new leading axis. The groups run across
@@ -470,7 +470,7 @@ def accumulated_grad(loss, params, batch, rows):
 # Here is all that a run remembers. `train` holds the parameters, the optimizer's state and the
 # number of its steps, as in chapter 06. The key is never changed: each batch gets
 # `fold_in(key, its number)`, so the randomness of a step is a function of where the run stands.
-# `batches` is where it stands in the data. The last two are there only if they are wanted.
+# `batches` is where it stands in the data. `average` and `scale` are there only if they are wanted.
 
 # %% tags=["given"]
 # quote: helpers.trainer.Run
@@ -937,6 +937,10 @@ def start_average(params):
     """The state before any update."""
     ### BEGIN SOLUTION
     return {"mean": jax.tree.map(_wide, params), "weight": jnp.zeros(())}
+
+
+def _wide(leaf):
+    return leaf.astype(jnp.float32) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
     ### END SOLUTION
 
 
@@ -947,15 +951,11 @@ def update_average(state, params, decay, used):
     share = (1 - decay) / weight
 
     def one(mean, p):
-        new = mean + share * (p - mean) if jnp.issubdtype(p.dtype, jnp.floating) else p
+        new = mean + share * (_wide(p) - mean) if mean.dtype == jnp.float32 else p
         return jnp.where(used, new, mean)
 
-    mean = jax.tree.map(one, state["mean"], jax.tree.map(_wide, params))
+    mean = jax.tree.map(one, state["mean"], params)
     return {"mean": mean, "weight": jnp.where(used, weight, state["weight"])}
-
-
-def _wide(leaf):
-    return leaf.astype(jnp.float32) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
     ### END SOLUTION
 
 
@@ -1048,7 +1048,9 @@ print("runs alive:", [not any(deleted(run)) for run in kept_runs])
 print("copies alive:", [not any(deleted(copy)) for copy in kept_weights])
 assert [any(deleted(run)) for run in kept_runs] == [True, True, False]
 assert not any(deleted(kept_weights))
-show_error(lambda: kept_runs[0].train.params[0]["w"] + 1, expect=RuntimeError, contains="deleted")
+caught = show_error(
+    lambda: kept_runs[0].train.params[0]["w"] + 1, expect=RuntimeError, contains="deleted"
+)
 
 # %% [markdown]
 # What is in the logs are arrays that may not be computed yet. A callback that turns one into a
@@ -1182,7 +1184,9 @@ assert all(evaluated[step] != raw[step] for step in (8, 12))
 # %% tags=["claim"]
 once_only = (batch for batch in test_set)
 evaluate(metrics, trained, once_only)
-show_error(evaluate, metrics, trained, once_only, expect=ValueError, contains="used-up generator")
+caught = show_error(
+    evaluate, metrics, trained, once_only, expect=ValueError, contains="used-up generator"
+)
 
 # %% [markdown]
 # **The best model** is a callback with a memory: it keeps a copy of the weights whenever a metric
@@ -1366,7 +1370,7 @@ for name, way in (("stored", stored), ("prefetch", partial(prefetch, place=lambd
     consume(way(slow_items(20)))
     gain[name] = time.perf_counter() - started
     print(f"{name:9} {1e3 * gain[name]:4.0f} ms")
-assert_faster(
+ratio = assert_faster(
     lambda: consume(prefetch(slow_items(20), place=lambda item: item)),
     lambda: consume(stored(slow_items(20))),
     by=1.3,
@@ -1888,6 +1892,7 @@ def theirs(data, steps, loss=None, callbacks=None, resume=None, **config):
     return trainer
 
 
+# %% tags=["given"]
 def their_edge(model, batch):
     return jnp.mean(1 + jnp.sqrt(0 * model(batch[0]) ** 2))
 
