@@ -13,6 +13,7 @@ CHAPTERS: dict[int, str] = {
     5: "optimizers",
     6: "donation",
     7: "pytrees",
+    9: "trainer",
     10: "spiral",
 }
 """Number → name. The module here, the folder in solutions/ and the notebook follow from it."""
