@@ -11,6 +11,7 @@ CHAPTERS: dict[int, str] = {
     3: "derivatives",
     4: "per_example",
     6: "donation",
+    8: "kauldron_tour",
 }
 """Number → name. The module here, the folder in solutions/ and the notebook follow from it."""
 
