@@ -8,7 +8,9 @@ def training_config():
     cfg.schedule = optax_cfg.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=cfg.ref.peak,
-        warmup_steps=konfig.ref_fn(lambda n, f: round(n * f), cfg.ref.num_train_steps, cfg.ref.warmup),
+        warmup_steps=konfig.ref_fn(
+            lambda n, f: round(n * f), cfg.ref.num_train_steps, cfg.ref.warmup
+        ),
         decay_steps=cfg.ref.num_train_steps,
     )
     cfg.optimizer = optax_cfg.sgd(cfg.ref.schedule)
@@ -95,7 +97,9 @@ def training_config():
     cfg.schedule = optax_cfg.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=cfg.peak,
-        warmup_steps=konfig.ref_fn(lambda n, f: round(n * f), cfg.ref.num_train_steps, cfg.ref.warmup),
+        warmup_steps=konfig.ref_fn(
+            lambda n, f: round(n * f), cfg.ref.num_train_steps, cfg.ref.warmup
+        ),
         decay_steps=cfg.ref.num_train_steps,
     )
     cfg.optimizer = optax_cfg.sgd(learning_rate=cfg.ref.schedule)
@@ -128,7 +132,9 @@ def training_config():
     cfg.schedule = optax_cfg.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=cfg.ref.peak,
-        warmup_steps=konfig.ref_fn(lambda n, f: round(n * f), cfg.ref.num_train_steps, cfg.ref.warmup),
+        warmup_steps=konfig.ref_fn(
+            lambda n, f: round(n * f), cfg.ref.num_train_steps, cfg.ref.warmup
+        ),
         decay_steps=cfg.ref.num_train_steps,
     )
     cfg.optimizer = optax_cfg.sgd(
@@ -148,7 +154,9 @@ def training_config():
     cfg.schedule = optax_cfg.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=cfg.ref.peak,
-        warmup_steps=konfig.ref_fn(lambda n, f: round(n * f), cfg.ref.num_train_steps, cfg.ref.warmup),
+        warmup_steps=konfig.ref_fn(
+            lambda n, f: round(n * f), cfg.ref.num_train_steps, cfg.ref.warmup
+        ),
         decay_steps=cfg.ref.num_train_steps,
     )
     cfg.optimizer = optax_cfg.sgd(learning_rate=cfg.ref.peak)
@@ -164,7 +172,9 @@ def training_config():
     cfg.schedule = optax_cfg.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=cfg.ref.peak,
-        warmup_steps=konfig.ref_fn(lambda n, f: int(n * f), cfg.ref.num_train_steps, cfg.ref.warmup),
+        warmup_steps=konfig.ref_fn(
+            lambda n, f: int(n * f), cfg.ref.num_train_steps, cfg.ref.warmup
+        ),
         decay_steps=cfg.ref.num_train_steps,
     )
     cfg.optimizer = optax_cfg.sgd(learning_rate=cfg.ref.schedule)
@@ -525,7 +535,9 @@ class _Sums(kd.metrics.State):
         return cls(n=np.zeros(()), centre=np.zeros(()), first=np.zeros(()), second=np.zeros(()))
 
     def around(self, centre):
-        n, c, first, second = (np.float64(x) for x in (self.n, self.centre, self.first, self.second))
+        n, c, first, second = (
+            np.float64(x) for x in (self.n, self.centre, self.first, self.second)
+        )
         shift = c - centre
         return n, first + n * shift, second + 2 * shift * first + n * shift**2
 
@@ -896,7 +908,9 @@ def lookup(context, path):
         if isinstance(here, Mapping):
             there, known = list(here), part in here
         elif isinstance(part, int):
-            there = [f"places 0 to {len(here) - 1} of {len(here)}"] if hasattr(here, "__len__") else []
+            there = (
+                [f"places 0 to {len(here) - 1} of {len(here)}"] if hasattr(here, "__len__") else []
+            )
             known = bool(there) and -len(here) <= part < len(here)
         else:
             there = list(getattr(here, "__dict__", {}))
@@ -1206,7 +1220,9 @@ def _set(tree, parts, text, path):
     else:
         known = isinstance(tree, list) and isinstance(key, int) and -len(tree) <= key < len(tree)
     if not known:
-        raise KeyError(f"{path!r}: {key!r} is not among {sorted(tree) if isinstance(tree, dict) else tree}")
+        raise KeyError(
+            f"{path!r}: {key!r} is not among {sorted(tree) if isinstance(tree, dict) else tree}"
+        )
     new = tree.copy()
     new[key] = _set(tree[key], rest, text, path) if rest else _read(tree[key], text, path)
     return new

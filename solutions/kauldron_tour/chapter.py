@@ -55,6 +55,15 @@ from collections.abc import Mapping
 os.environ["TQDM_DISABLE"] = "1"  # a progress bar is no output to keep
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
+# %% [markdown]
+# ## 8.1 What is loaded, and when
+#
+# `from kauldron import kd` costs nothing: each part of `kd` is imported when you first touch it.
+# Configs, key paths, losses and metrics are light. The trainer and its data pipelines bring
+# TensorFlow, and that takes seconds. We touch them here, once, and drop what they print.
+# %% tags=["claim", "nbval-ignore-output"]
+import sys
+
 import etils
 import flax
 import flax.linen as nn
@@ -77,16 +86,6 @@ from helpers import (
     quiz,
     show_error,
 )
-
-# %% [markdown]
-# ## 8.1 What is loaded, and when
-#
-# `from kauldron import kd` costs nothing: each part of `kd` is imported when you first touch it.
-# Configs, key paths, losses and metrics are light. The trainer and its data pipelines bring
-# TensorFlow, and that takes seconds. We touch them here, once, and drop what they print.
-
-# %% tags=["claim", "nbval-ignore-output"]
-import sys
 
 kd.konfig, kd.kontext, kd.losses, kd.metrics
 light = "tensorflow" not in sys.modules
@@ -266,9 +265,7 @@ for cfg.num_train_steps in (200, 100, 50):
 print("schedule and optimizer follow at each of", len(steps), "steps")
 
 # %% tags=["figure"]
-fig, ax = figure(
-    "With a reference, the rate comes down when the run ends", "step", "learning rate"
-)
+fig, ax = figure("With a reference, the rate comes down when the run ends", "step", "learning rate")
 for total, color in zip(rates, (COLORS.reference, COLORS.third, COLORS.right), strict=True):
     (drawn,) = ax.plot(steps[: total + 1], rates[total][: total + 1], color=color)
     ax.annotate(f"{total} steps", (total * 0.55, cosine(total * 0.5, total) + 0.004), color=color)
@@ -283,9 +280,9 @@ describe(
 )
 
 # %% [markdown]
-# ❌ **References live in memory only.** JSON has no such thing, so each is written as the value that
-# it had. What comes back trains like the original, and no longer follows. A copy keeps them, if it
-# is `copy.deepcopy`:
+# ❌ **References live in memory only.** JSON has no such thing, so each is written as the value
+# that it had. What comes back trains like the original, and no longer follows. A copy keeps them,
+# if it is `copy.deepcopy`:
 
 # %% tags=["claim"]
 cfg = following_config()
@@ -302,8 +299,8 @@ assert cfg.schedule.decay_steps == 200
 
 # %% [markdown]
 # So a JSON file is the record of a run, good for repeating it. It is not the source to edit: that
-# is the Python function that made it. One thing JSON does keep is *sameness*: `cfg.schedule` and the
-# optimizer's rate carry the same `__id__` and come back as one object.
+# is the Python function that made it. One thing JSON does keep is *sameness*: `cfg.schedule` and
+# the optimizer's rate carry the same `__id__` and come back as one object.
 
 # %% tags=["claim"]
 back = ways["JSON"]
@@ -358,18 +355,22 @@ def training_config():
 
 # %% tags=["claim"]
 cfg = konfig.ConfigDict()
+error = show_error(setattr, cfg, "rate", jnp.ones(3), expect=ValueError, contains="cfg.rate")
+
 resolved = {
     "a schedule": optax.constant_schedule(0.1),
     "a layer": nn.Dense(3),
-    "an array": jnp.ones(3),
     "NumPy's float32": np.float32(0.1),
     "a class": nn.Dense,
 }
+refused = {}
 for name, thing in resolved.items():
-    print(f"{name:16}", end="")
-    error = show_error(setattr, cfg, "field", thing, expect=ValueError)
-    assert "cfg.field" in str(error) and "resolved python object" in str(error)
-assert "field" not in cfg
+    try:
+        cfg.rate = thing
+    except ValueError as error:
+        refused[name] = "resolved python object" in str(error)
+print("refused as well:", ", ".join(refused))
+assert refused == dict.fromkeys(resolved, True) and "rate" not in cfg
 
 # %% [markdown]
 # ❌ The most likely object of all gets another error. An optax optimizer is a named tuple; a config
@@ -406,8 +407,12 @@ cfg.optimizer.beta1 = 0.8
 cfg.optimiser = optax_cfg.sgd(learning_rate=1.0)
 print("accepted:", [name for name in cfg.optimizer if name != "__qualname__"], list(cfg))
 
-error = show_error(konfig.resolve, cfg.optimizer, expect=TypeError)
-assert "unexpected keyword argument 'beta1'" in str(error)
+try:
+    konfig.resolve(cfg.optimizer)
+except TypeError as error:
+    said = re.search(r"adam\(\) got .*?'beta1'", str(error))[0]
+print("resolving:", said)
+assert said == "adam() got an unexpected keyword argument 'beta1'"
 del cfg.optimizer["beta1"]
 assert_equal(updates_of(konfig.resolve(cfg.optimizer), grads), updates_of(optax.adam(1e-3), grads))
 
@@ -428,7 +433,9 @@ assert_equal(updates_of(konfig.resolve(cfg.optimizer), grads), updates_of(optax.
 predictions, targets = jnp.arange(4.0)[:, None], jnp.arange(4.0)
 
 silent = jnp.mean((predictions - targets) ** 2)
-print(f"perfect predictions, a loss of {silent:.1f} over {(predictions - targets).size} differences")
+print(
+    f"perfect predictions, a loss of {silent:.1f} over {(predictions - targets).size} differences"
+)
 assert (predictions - targets).size == 16 and silent == 2.5
 assert np.count_nonzero(predictions - targets) == 12
 
@@ -452,7 +459,9 @@ assert l2(preds=predictions, targets=targets[:, None]) == 0
 
 # %% tags=["claim"]
 @typechecked
-def scores(query: Float["batch query dim"], key: Float["batch key dim"]) -> Float["batch query key"]:
+def scores(
+    query: Float["batch query dim"], key: Float["batch key dim"]
+) -> Float["batch query key"]:
     """Dot products of all queries with all keys."""
     return jnp.einsum("bqd,bkd->bqk", query, key)
 
@@ -463,7 +472,8 @@ assert scores(query, key).shape == (2, 3, 5)
 error = show_error(scores, query, key[..., :4], expect=TypeCheckError)
 print(str(error).splitlines()[-1].strip())
 assert "{batch: 2, query: 3, dim: 8}" in str(error)
-show_error(scores, query.astype(int), key, expect=TypeCheckError, contains="dtype")
+error = show_error(scores, query.astype(int), key, expect=TypeCheckError)
+assert "has dtype 'int32'" in str(error)
 
 # %% [markdown]
 # Under `jax.jit` the check runs when the function is traced, once for each shape. Afterwards it
@@ -483,10 +493,10 @@ assert texts[0] == texts[1]
 # %% [markdown]
 # ## 8.6 A loss of your own
 #
-# Squared errors let one bad label rule the batch. The **log-cosh** loss is quadratic near zero and
-# linear far out, and smooth in between: log(cosh(x)). ❌ As written, it is no loss at all beyond 89:
-# cosh overflows in float32, though its logarithm is a small number. And the slope, whose true
-# value is tanh, is NaN.
+# Squared errors let one bad label rule the batch. The **log-cosh** loss is quadratic near zero
+# and linear far out, and smooth in between: log(cosh(x)). ❌ As written, it is no loss at all
+# beyond 89: cosh overflows in float32, though its logarithm is a small number. And the slope,
+# whose true value is tanh, is NaN.
 
 
 # %% tags=["given"]
@@ -507,14 +517,17 @@ def exact_log_cosh(x):
 
 
 # %% tags=["claim"]
-x = jnp.array([0.5, 88.0, 89.0, 90.0, 1000.0])
-for fn in (naive_log_cosh, log_cosh):
-    print(f"{fn.__name__:15}", np.round(fn(x), 3), "slope", jax.vmap(jax.grad(fn))(x))
+x = np.array([0.5, 88, 89, 90, 1000], np.float32)
+both = [jax.vmap(jax.value_and_grad(fn))(x) for fn in (naive_log_cosh, log_cosh)]
+print("     x      naive  slope     stable  slope")
+for row in zip(x, *both[0], *both[1], strict=True):
+    print("{:6} {:10.3f} {:6.3f} {:10.3f} {:6.3f}".format(*(float(each) for each in row)))
 
-assert list(np.isinf(naive_log_cosh(x))) == [False, False, False, True, True]
-assert np.all(np.isnan(jax.vmap(jax.grad(naive_log_cosh))(x[3:])))
-assert_close(log_cosh(x), exact_log_cosh(x), rtol=1e-5)
-assert_close(jax.vmap(jax.grad(log_cosh))(x), np.tanh(np.asarray(x, np.float64)), rtol=1e-6)
+(naive, naive_slope), (stable, slope) = both
+assert list(np.isinf(naive)) == [False, False, False, True, True]
+assert np.all(np.isnan(naive_slope[3:]))
+assert_close(stable, exact_log_cosh(x), rtol=1e-5)
+assert_close(slope, np.tanh(x.astype(np.float64)), rtol=1e-6)
 
 # %% [markdown]
 # Where exactly does it overflow? cosh(x) is about exp(x)/2, so it holds out a little longer than
@@ -532,8 +545,8 @@ far = np.linspace(60, 120, 241)
 fig, ax = figure(
     "log(cosh(x)) leaves the page at 89.4, the stable form does not", "error x", "loss"
 )
-naive = np.asarray(naive_log_cosh(jnp.asarray(far, jnp.float32)))
-ax.plot(far, log_cosh(jnp.asarray(far, jnp.float32)), color=COLORS.right)
+naive = naive_log_cosh(np.float32(far))
+ax.plot(far, log_cosh(np.float32(far)), color=COLORS.right)
 ax.plot(far[np.isfinite(naive)], naive[np.isfinite(naive)], ":", lw=4, color=COLORS.wrong)
 ax.annotate("stable", (108, 100), color=COLORS.right, fontweight="bold")
 ax.annotate("naive: inf from here on", (90.5, 86), color=COLORS.wrong, fontweight="bold")
@@ -609,12 +622,12 @@ print(f"summed over outputs: {summed / masked:.1f} times the loss")
 # 💡 **A loss returns values, one an element, and leaves mean, mask and weight to its base class.**
 
 # %% [markdown] exercise="8.2"
-# The **focal loss** plays down what the model knows already. For a logit z and a label y of 0 or 1,
-# let p be the probability that the model gives to the label: σ(z) for y = 1, 1 − σ(z) for y = 0. The
-# loss is −(1 − p)^γ · log p.
+# The **focal loss** plays down what the model knows already. For a logit z and a label y of 0 or
+# 1, let p be the probability that the model gives to the label: σ(z) for y = 1, 1 − σ(z) for y =
+# 0. The loss is −(1 − p)^γ · log p.
 #
-# Complete `FocalLoss`. `get_values(logits, labels)` takes float32 logits and int32 labels of the same
-# shape, whatever it is, and returns the loss of each element, in that shape.
+# Complete `FocalLoss`. `get_values(logits, labels)` takes float32 logits and int32 labels of the
+# same shape, whatever it is, and returns the loss of each element, in that shape.
 #
 # - Values and gradients (with respect to the logits) are finite and right for logits up to ±200
 #   and any γ ≥ 0, also where γ is no integer.
@@ -656,8 +669,9 @@ first[:6], last[:] = 1, np.arange(8) < 6
 wrong = np.concatenate([first, last])
 
 of_rates = np.mean([np.mean(first), np.mean(last)])
-print(f"mean of the rates {of_rates}, rate of all {np.mean(wrong)}: {int(wrong.sum())} of {wrong.size}")
-assert (of_rates, np.mean(wrong), wrong.sum(), wrong.size) == (0.5, 0.375, 12, 32)
+of_all = np.mean(wrong)
+print(f"mean of the rates {of_rates}, rate of all {of_all}: {int(wrong.sum())} of {wrong.size}")
+assert (of_rates, of_all, wrong.sum(), wrong.size) == (0.5, 0.375, 12, 32)
 
 # %% [markdown]
 # ✅ A metric of Kauldron returns no number but a **state**: what has to be kept of a batch. States
@@ -712,9 +726,9 @@ print(f"{exact} in every split and order")
 # `concat_field` keep the values themselves, for metrics that need all of them at once, such as the
 # area under a curve; their states grow with the data.
 #
-# Not every number is made of sums that behave. ❌ The mean of squares, minus the square of the mean,
-# is the variance on paper. In float32 it is the difference of two large numbers of seven digits.
-# For values near 1000 with a spread of 1, little is left of it:
+# Not every number is made of sums that behave. ❌ The mean of squares, minus the square of the
+# mean, is the variance on paper. In float32 it is the difference of two large numbers of seven
+# digits. For values near 1000 with a spread of 1, little is left of it:
 
 # %% tags=["claim"]
 values = (1000 + np.random.default_rng(2).standard_normal(1024)).astype(np.float32)
@@ -827,9 +841,9 @@ for path, expected in examples.items():
 
 # %% [markdown]
 # ❌ Paths are strings, and strings have typing errors. What are you told? It depends on who looks.
-# `get_by_path` names the part that is missing, and nothing of what was there. A loss looks up all its
-# keys and proposes up to six paths for each that fails; among them are usually, and not always, the
-# ones you meant.
+# `get_by_path` names the part that is missing, and nothing of what was there. A loss looks up all
+# its keys and proposes up to six paths for each that fails; among them are usually, and not
+# always, the ones you meant.
 
 # %% tags=["claim"]
 show_error(kd.kontext.get_by_path, context, "batch.targets", expect=KeyError)
@@ -842,10 +856,11 @@ assert "preds.value" in proposed and len(proposed) <= 6
 assert len(paths) > len(proposed), "not all that there is"
 
 # %% [markdown]
-# ❌ Two traps have nothing to do with spelling. Every loss also looks for `step`, for its weight may
-# be a schedule; a context without one is refused. And dicts have attributes: their methods. A path
-# of a single name is tried as an attribute *first*, so a key "values" or "items" at the top of the
-# context is never found. Further down the key comes first, and the method where there is no key.
+# ❌ Two traps have nothing to do with spelling. Every loss also looks for `step`, for its weight
+# may be a schedule; a context without one is refused. And dicts have attributes: their methods. A
+# path of a single name is tried as an attribute *first*, so a key "values" or "items" at the top
+# of the context is never found. Further down the key comes first, and the method where there is
+# no key.
 
 # %% tags=["claim"]
 no_step = {name: part for name, part in context.items() if name != "step"}
@@ -868,10 +883,10 @@ for path, is_method in (("values", True), ("batch.values", False), ("batch.items
 # %% [markdown] exercise="8.4"
 # Write a resolver whose errors help: `lookup(context, path)`.
 #
-# - A path starts with a name. Behind it come `.name`, `[3]`, `[-1]`, `['any key']` or `["any key"]`, in
-#   any number and order; a name is an identifier, a quoted key any text without its own quotation
-#   mark in it. Anything else, spaces outside of quotes included, raises `ValueError`, and nothing
-#   in a path is ever executed.
+# - A path starts with a name. Behind it come `.name`, `[3]`, `[-1]`, `['any key']` or `["any
+#   key"]`, in any number and order; a name is an identifier, a quoted key any text without its
+#   own quotation mark in it. Anything else, spaces outside of quotes included, raises
+#   `ValueError`, and nothing in a path is ever executed.
 # - On a mapping, a name or quoted key is a key, and nothing else: never a method of the mapping. On
 #   any other object it is one of its own attributes, those in `vars(object)`. A number is a place
 #   in a list, tuple or array, counted from the end where it is negative.
@@ -885,7 +900,9 @@ for path, is_method in (("values", True), ("batch.values", False), ("batch.items
 def lookup(context, path):
     """What a path leads to. KeyError says what there was; ValueError: that is no path."""
     ### BEGIN SOLUTION
-    part_form = r"""\.?(?P<name>[^\W\d]\w*)|\[(?P<place>-?\d+)\]|\[(?P<mark>['"])(?P<key>.*?)(?P=mark)\]"""
+    part_form = (
+        r"""\.?(?P<name>[^\W\d]\w*)|\[(?P<place>-?\d+)\]|\[(?P<mark>['"])(?P<key>.*?)(?P=mark)\]"""
+    )
     at, parts = 0, []
     while at < len(path) or not parts:
         found = re.compile(part_form).match(path, at)
@@ -904,7 +921,9 @@ def lookup(context, path):
         else:
             known = part in there
         if not known:
-            raise KeyError(f"{path}: no {part!r}; there is {', '.join(map(str, there)) or 'nothing'}")
+            raise KeyError(
+                f"{path}: no {part!r}; there is {', '.join(map(str, there)) or 'nothing'}"
+            )
         context = context[part] if mapping or by_place else vars(context)[part]
     return context
     ### END SOLUTION
@@ -1010,15 +1029,17 @@ def trained(cfg):
 
 
 # %% [markdown]
-# The line to look at is the metric: one string, `"interms.hidden.__call__[0]"`, watches a layer deep
-# inside the model, whose code knows nothing of it.
+# The line to look at is the metric: one string, `"interms.hidden.__call__[0]"`, watches a layer
+# deep inside the model, whose code knows nothing of it.
 
 # %% tags=["claim"]
 trainer, state, numbers = trained(run_config())
 
 log = numbers["train"]
 for step in (0, 20, 40):
-    print(f"step {step:2}: loss {log[step]['losses/fit']:.3f}, norm {log[step]['metrics/hidden']:.2f}")
+    print(
+        f"step {step:2}: loss {log[step]['losses/fit']:.3f}, norm {log[step]['metrics/hidden']:.2f}"
+    )
 assert log[40]["losses/fit"] < log[0]["losses/fit"] / 2
 assert list(log) == list(range(41)) and int(state.step) == 41
 
@@ -1072,7 +1093,8 @@ print(f"{len(log)} losses and norms as in float64")
 # Nothing was added, and nothing was left out. What you do not see here is what you would have to
 # write yourself: devices and sharding, random streams for dropout, writers, checkpoints.
 #
-# 💡 **A trainer is a loop you did not write. Write it once by hand, and believe the library after.**
+# 💡 **A trainer is a loop you did not write. Write it once by hand, and believe the library
+# after.**
 
 # %% [markdown]
 # ## 8.10 A sweep is a loop over overrides
@@ -1086,6 +1108,7 @@ print(f"{len(log)} losses and norms as in float64")
 def variant(overrides):
     """A fresh config with some values set by their paths."""
     cfg = run_config()
+    cfg.train_metrics = {}
     for path, value in overrides.items():
         kd.kontext.set_by_path(cfg, path, value)
     return cfg
@@ -1105,7 +1128,6 @@ for (rate, *rest), loss_value in final.items():
     print(f"{rate:<5} {rest[0] if rest else 0.9:<9} {loss_value:.3f}")
 assert len(final) == 5 and final[0.3,] < final[0.1,] < final[0.03,] < final[0.01,]
 assert_close(curves[0.1,], losses, rtol=1e-4)
-show_error(variant, {"scheduls.rate[0]": 0.1}, expect=KeyError, contains="scheduls")
 
 # %% tags=["figure"]
 fig, ax = figure(
@@ -1125,6 +1147,19 @@ describe(
     "Losses of five variants: rates 0.01, 0.03, 0.1 and 0.3 with momentum end lower the larger they "
     "are; 0.1 without momentum stays above 0.1 with it.",
 )
+
+# %% [markdown]
+# A misspelt path is refused, if it is not the last part that is misspelt (§8.4), and this error
+# does say what there was:
+
+# %% tags=["claim"]
+try:
+    variant({"scheduls.rate[0]": 0.1})
+except KeyError as error:
+    said = str(error)
+print(said.split(": ")[0].strip("'\""), "…", "Available keys: [… 'schedules', …]")
+assert "Available keys" in said and "'schedules'" in said
+assert variant({"optimizer.momentun": 0.5}).optimizer.momentun == 0.5
 
 # %% [markdown]
 # The variant with the values of `run_config` came out like the first run, number for number: a
@@ -1155,8 +1190,8 @@ assert tried[1] == (0.3, 0.0) and variant({"schedules.rate[0]": 0.3}).optimizer.
 # - A field that holds a string takes the text as it is. For all others the text is read as a Python
 #   literal (a number, `True`, `None`, `[3, 4]`), and as a string where it is none. Nothing is
 #   executed.
-# - The new value must be of the type of the old one, or `TypeError`. An int is fine for a float, and
-#   becomes one; a bool is no number. A field that holds None takes anything.
+# - The new value must be of the type of the old one, or `TypeError`. An int is fine for a float,
+#   and becomes one; a bool is no number. A field that holds None takes anything.
 # - A path that is not there raises `KeyError`. Its message contains the path and, where a key of a
 #   dict was not found, all the keys of that dict.
 
@@ -1211,9 +1246,9 @@ for name, drop in ways.items():
 assert seen == {"the default": [32], "keep": [32, 12], "pad": [32, 32]}
 
 # %% [markdown]
-# ✅ `batch_drop_remainder=False` keeps the smaller batch, at the cost of one more compilation. `"pad"`
-# fills it up with zeros, which count as examples unless a mask says otherwise (chapter 01). An
-# `InMemoryPipeline`, the other way to hold data in memory, can only drop:
+# ✅ `batch_drop_remainder=False` keeps the smaller batch, at the cost of one more compilation.
+# `"pad"` fills it up with zeros, which count as examples unless a mask says otherwise (chapter
+# 01). An `InMemoryPipeline`, the other way to hold data in memory, can only drop:
 
 # %% tags=["claim"]
 examples = {"x": points[256:], "y": heights[256:]}
@@ -1275,13 +1310,35 @@ def load():
     return {"x": points[:256], "y": heights[:256]}
 
 
+@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+class Sum(kd.metrics.Metric):
+    """The sum of an array: one number that tells batches apart."""
+
+    of: kd.kontext.Key = kd.kontext.REQUIRED
+
+    @flax.struct.dataclass
+    class State(kd.metrics.AutoState):
+        """The sum so far."""
+
+        total: Float[""] = kd.metrics.sum_field()
+
+        def compute(self):
+            return self.total
+
+    def get_state(self, of):
+        return self.State(total=jnp.sum(of))
+
+
+# %% tags=["given"]
+
+
 def checkpointed(train_ds):
     """A config that saves every 20 steps, and writes down which batch each step saw."""
     cfg = run_config()
     cfg.train_ds = train_ds
     cfg.schedules.rate = optax_cfg.constant_schedule(0.1)
     cfg.optimizer.learning_rate = cfg.schedules.rate
-    cfg.train_metrics = {"batch": kd_cfg.metrics.Norm(tensor="batch.x")}
+    cfg.train_metrics = {"batch": here("Sum", of="batch.x")}
     cfg.checkpointer = kd_cfg.ckpts.Checkpointer(save_interval_steps=20)
     return cfg
 
@@ -1302,11 +1359,10 @@ def farthest(a, b):
 
 
 # %% [markdown]
-# ❌ First with an `InMemoryPipeline`, the obvious choice for data in memory. The resumed run starts
-# at step 20, as it should, and ends elsewhere. Our metric shows why. It is the norm of the batch,
-# one number that tells batches apart: from step 20 on, the resumed run saw the batches of steps 0,
-# 1, 2, … once more. This pipeline has no memory, so the checkpoint has none of it, and the data
-# starts anew.
+# ❌ First with an `InMemoryPipeline`, the obvious choice for data in memory. The resumed run
+# starts at step 20, as it should, and ends elsewhere. Our metric, which tells batches apart,
+# shows why: from step 20 on, the resumed run saw the batches of steps 0, 1, 2, … once more. This
+# pipeline has no memory, so the checkpoint has none of it, and the data starts anew.
 
 # %% tags=["claim"]
 in_memory = kd_cfg.data.InMemoryPipeline(
@@ -1316,7 +1372,10 @@ whole, resumed, memory_log, memory_again = interrupted(checkpointed(in_memory))
 
 assert list(memory_again) == list(range(20, 41))
 apart = farthest(whole, resumed)
-print(f"resumed at step {min(memory_again)}; the parameters are further apart than 0.001:", apart > 1e-3)
+print(
+    f"resumed at step {min(memory_again)}; the parameters are further apart than 0.001:",
+    apart > 1e-3,
+)
 assert apart > 1e-3
 assert memory_again[20]["losses/fit"] != memory_log[20]["losses/fit"]
 for step in range(21):
@@ -1344,7 +1403,7 @@ for step in grain_again:
 fig, ax = figure(
     "Without the pipeline's place, a resumed run trains on the first batches again",
     "step",
-    "norm of the batch (identifies it)",
+    "sum of the batch (tells batches apart)",
     size=(6.8, 3.6),
 )
 ax.plot([memory_log[step]["metrics/batch"] for step in range(41)], color=COLORS.reference)
@@ -1354,13 +1413,13 @@ ax.plot(
     color=COLORS.wrong,
 )
 ax.axvline(20, color=COLORS.ink, lw=1, ls=":")
-top = max(each["metrics/batch"] for each in memory_log.values())
-ax.annotate("never stopped", (1, top + 0.01), color=COLORS.reference, fontweight="bold")
-ax.annotate("resumed: a copy of steps 0 to 20", (20.7, top + 0.01), color=COLORS.wrong, weight="bold")
+top = 1.1 * max(each["metrics/batch"] for each in memory_log.values())
+ax.annotate("never stopped", (1, top), color=COLORS.reference, fontweight="bold")
+ax.annotate("resumed: a copy of steps 0 to 20", (20.7, top), color=COLORS.wrong, weight="bold")
 assert memory_again[21]["metrics/batch"] == memory_log[1]["metrics/batch"]
 describe(
     fig,
-    "The norm of each step's batch in a run with an in-memory pipeline. From step 20 on, the "
+    "The sum of each step's batch in a run with an in-memory pipeline. From step 20 on, the "
     "resumed run repeats the values of steps 0 to 20.",
 )
 
@@ -1371,7 +1430,9 @@ describe(
 # `train()` returns has 41, and no file has the last one.
 
 # %% tags=["claim"]
-print("updates in the returned state:", int(whole.step), "after the last checkpoint,", max(grain_log))
+print(
+    "updates in the returned state:", int(whole.step), "after the last checkpoint,", max(grain_log)
+)
 assert int(whole.step) == int(resumed.step) == 41 and max(grain_log) == 40
 assert min(grain_again) == 20
 assert grain_again[20]["losses/fit"] == grain_log[20]["losses/fit"]
@@ -1380,8 +1441,8 @@ assert grain_again[20]["losses/fit"] == grain_log[20]["losses/fit"]
 # And a warning. A trainer resumes whenever its working directory has checkpoints, without being
 # asked, whatever the config says by then. A new idea in an old directory is not a new run.
 #
-# 💡 **A run is resumed exactly if everything that moves is in the checkpoint: parameters, optimizer,
-# step, and the place in the data.**
+# 💡 **A run is resumed exactly if everything that moves is in the checkpoint: parameters,
+# optimizer, step, and the place in the data.**
 
 # %% [markdown]
 # ## 8.13 What to keep
@@ -1420,7 +1481,7 @@ assert grain_again[20]["losses/fit"] == grain_log[20]["losses/fit"]
 # | to | write |
 # |---|---|
 # | describe a call | `with konfig.imports(): import optax as optax_cfg`, `optax_cfg.adam(1e-3)` |
-# | describe a class without a module | `konfig.ConfigDict({"__qualname__": "__main__:Net", "width": 16})` |
+# | describe a class of a notebook | `konfig.ConfigDict({"__qualname__": "__main__:Net", "width": 16})` |
 # | describe a function itself, not its call | `konfig.ConfigDict({"__const__": "__main__:load"})` |
 # | make what is described | `konfig.resolve(cfg)` |
 # | refer to a number | `cfg.ref.num_train_steps`, `konfig.ref_fn(fn, cfg.ref.a, cfg.ref.b)` |
@@ -1431,7 +1492,7 @@ assert grain_again[20]["losses/fit"] == grain_log[20]["losses/fit"]
 # | check shapes | `@typechecked`, `Float["batch dim"]`, `Int["*b 1"]` of `kauldron.ktyping` |
 # | write a loss | subclass `kd.losses.Loss`: `Key` fields and `get_values` |
 # | write a metric | subclass `kd.metrics.Metric`: `Key` fields, a `State`, `get_state` |
-# | fields of a state | `kd.metrics.sum_field()`, `max_field()`, `concat_field()` in an `AutoState` |
+# | fields of an `AutoState` | `kd.metrics.sum_field()`, `max_field()`, `concat_field()` |
 # | watch a layer | `kd.metrics.Norm(tensor="interms.hidden.__call__[0]")` |
 # | see every example once | `num_epochs=1, batch_drop_remainder=False` |
 # | save and resume | `kd.ckpts.Checkpointer(save_interval_steps=100)`, the same `workdir` |
