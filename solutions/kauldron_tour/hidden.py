@@ -39,7 +39,7 @@ class HiddenFocal(Focal):
     """Another gamma that is no integer."""
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield Case("another gamma", *scored(rng, 150.0), 0.25)
+        yield Case("another gamma", *scored(rng, 150.0), 0.25, about=["value", "slope"])
 
 
 class HiddenMergedSpread(MergedSpread):
