@@ -390,7 +390,7 @@ class KeyPath(Exercise):
             except Exception as problem:
                 if is_stub(problem):
                     raise
-                error, message = kind(problem), " ".join(map(str, problem.args))[:1000]
+                error, message = kind(problem), text_of(problem)
             found.append(value)
             errors.append(error)
             messages.append(message)
@@ -426,6 +426,11 @@ def kind(error: Exception) -> str:
     """The class of an error: the one that a task asks for, where it is a subclass of that."""
     asked = (cls.__name__ for cls in (KeyError, TypeError, ValueError) if isinstance(error, cls))
     return next(asked, type(error).__name__)
+
+
+def text_of(error: Exception) -> str:
+    """The message of a KeyError; that of any other is nobody's promise."""
+    return " ".join(map(str, error.args))[:1000] if isinstance(error, KeyError) else ""
 
 
 def holds(key: str, message: str, words: Sequence[str], hint: str) -> Iterator[Row]:
@@ -547,7 +552,7 @@ class Overrides(Exercise):
             except Exception as problem:
                 if is_stub(problem):
                     raise
-                error, message = kind(problem), " ".join(map(str, problem.args))[:1000]
+                error, message = kind(problem), text_of(problem)
             results.append(result)
             errors.append(error)
             messages.append(message)

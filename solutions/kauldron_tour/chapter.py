@@ -49,20 +49,12 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 
 os.environ["TQDM_DISABLE"] = "1"  # a progress bar is no output to keep
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-
-# %% [markdown]
-# ## 8.1 What is loaded, and when
-#
-# `from kauldron import kd` costs nothing: each part of `kd` is imported when you first touch it.
-# Configs, key paths, losses and metrics are light. The trainer and its data pipelines bring
-# TensorFlow, and that takes seconds. We touch them here, once, and drop what they print.
-# %% tags=["claim", "nbval-ignore-output"]
-import sys
 
 import etils
 import flax
@@ -87,12 +79,19 @@ from helpers import (
     show_error,
 )
 
+# %% [markdown]
+# ## 8.1 What is loaded, and when
+#
+# `from kauldron import kd` costs nothing: each part of `kd` is imported when you first touch it.
+# Configs, key paths, losses and metrics are light. The trainer and its data pipelines bring
+# TensorFlow, and that takes seconds. We touch them here, once, and drop what they print.
+
+# %% tags=["claim", "nbval-ignore-output"]
 kd.konfig, kd.kontext, kd.losses, kd.metrics
 light = "tensorflow" not in sys.modules
 with quiet():
     kd.train, kd.evals, kd.data, kd.ckpts
 print("the light half needs no TensorFlow:", light)
-assert light or "tensorflow" in sys.modules
 assert "tensorflow" in sys.modules
 
 # %% [markdown]
@@ -985,15 +984,15 @@ class Recorder(kd.train.metric_writer.NoopWriter):
         recorded.append((self.collection, step, numbers.loss_values | numbers.metric_values))
 
 
-def here(name, **arguments):
+def here(cls, **arguments):
     """The description of a call of one of this notebook's classes."""
-    return konfig.ConfigDict({"__qualname__": f"__main__:{name}", **arguments})
+    return konfig.ConfigDict({"__qualname__": f"__main__:{cls.__name__}", **arguments})
 
 
 def source(start, stop, **options):
     """The description of a pipeline that reads Examples in batches of 32."""
     return kd_cfg.data.py.DataSource(
-        data_source=here("Examples", start=start, stop=stop),
+        data_source=here(Examples, start=start, stop=stop),
         batch_size=32,
         num_workers=0,
         **options,
@@ -1005,14 +1004,14 @@ def run_config():
     """A training of 40 steps on the first 256 points."""
     cfg = kd_cfg.train.Trainer(seed=0, workdir=tempfile.mkdtemp(), num_train_steps=40)
     cfg.train_ds = source(0, 256, shuffle=True)
-    cfg.model = here("Net", width=16)
+    cfg.model = here(Net, width=16)
     cfg.train_losses = {"fit": kd_cfg.losses.L2(preds="preds.height", targets="batch.y")}
     cfg.train_metrics = {"hidden": kd_cfg.metrics.Norm(tensor="interms.hidden.__call__[0]")}
     cfg.schedules = {
         "rate": optax_cfg.cosine_decay_schedule(0.1, decay_steps=cfg.ref.num_train_steps)
     }
     cfg.optimizer = optax_cfg.sgd(learning_rate=cfg.ref.schedules["rate"], momentum=0.9)
-    cfg.writer, cfg.profiler = here("Recorder"), None
+    cfg.writer, cfg.profiler = here(Recorder), None
     cfg.log_metrics_every = cfg.log_summaries_every = 1
     return cfg
 
@@ -1340,7 +1339,7 @@ def checkpointed(train_ds):
     cfg.train_ds = train_ds
     cfg.schedules.rate = optax_cfg.constant_schedule(0.1)
     cfg.optimizer.learning_rate = cfg.schedules.rate
-    cfg.train_metrics = {"batch": here("Sum", of="batch.x")}
+    cfg.train_metrics = {"batch": here(Sum, of="batch.x")}
     cfg.checkpointer = kd_cfg.ckpts.Checkpointer(save_interval_steps=20)
     return cfg
 
@@ -1368,7 +1367,9 @@ def farthest(a, b):
 
 # %% tags=["claim"]
 in_memory = kd_cfg.data.InMemoryPipeline(
-    loader=konfig.ConfigDict({"__const__": "__main__:load"}), batch_size=32, shuffle=True
+    loader=konfig.ConfigDict({"__const__": f"__main__:{load.__name__}"}),
+    batch_size=32,
+    shuffle=True,
 )
 whole, resumed, memory_log, memory_again = interrupted(checkpointed(in_memory))
 
