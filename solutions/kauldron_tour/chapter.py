@@ -974,6 +974,7 @@ class Net(nn.Module):
 
 # %% tags=["given"]
 recorded = []
+folders = tempfile.TemporaryDirectory()
 
 
 class Recorder(kd.train.metric_writer.NoopWriter):
@@ -1002,7 +1003,8 @@ def source(start, stop, **options):
 # %% tags=["given"]
 def run_config():
     """A training of 40 steps on the first 256 points."""
-    cfg = kd_cfg.train.Trainer(seed=0, workdir=tempfile.mkdtemp(), num_train_steps=40)
+    cfg = kd_cfg.train.Trainer(seed=0, num_train_steps=40)
+    cfg.workdir = tempfile.mkdtemp(dir=folders.name)
     cfg.train_ds = source(0, 256, shuffle=True)
     cfg.model = here(Net, width=16)
     cfg.train_losses = {"fit": kd_cfg.losses.L2(preds="preds.height", targets="batch.y")}
@@ -1127,7 +1129,7 @@ final = {values: float(np.mean(curve[-8:])) for values, curve in curves.items()}
 for (rate, *rest), loss_value in final.items():
     print(f"{rate:<5} {rest[0] if rest else 0.9:<9} {loss_value:.3f}")
 assert len(final) == 5 and final[0.3,] < final[0.1,] < final[0.03,] < final[0.01,]
-assert_close(curves[0.1,], losses, rtol=1e-4)
+assert_close(curves[0.1,], [log[step]["losses/fit"] for step in log], rtol=1e-5)
 
 # %% tags=["figure"]
 fig, ax = figure(
@@ -1142,7 +1144,7 @@ for (values, curve), color in zip(curves.items(), colors, strict=True):
     (drawn,) = ax.plot(np.arange(7, 41), smooth, color=color)
     name = f"{values[0]}, no momentum" if len(values) > 1 else f"{values[0]}"
     label_line(drawn, name, shifts.get(values, 0))
-assert max(final[0.3,], final[0.1,]) < 0.6 * min(final[0.03,], final[0.01,], final[0.1, 0.0])
+assert max(final[0.3,], final[0.1,]) < 0.7 * min(final[0.03,], final[0.01,], final[0.1, 0.0])
 describe(
     fig,
     "Losses of five variants: rates 0.01, 0.03, 0.1 and 0.3 with momentum end lower the larger "
@@ -1163,7 +1165,7 @@ assert "Available keys" in said and "'schedules'" in said
 assert variant({"optimizer.momentun": 0.5}).optimizer.momentun == 0.5
 
 # %% [markdown]
-# The variant with the values of `run_config` came out like the first run, number for number: a
+# The variant with the values of `run_config` came out like the first run, step for step: a
 # config is all there is to a run. ❌ Which is why a sweep must start from a fresh config each time.
 # An override that is written into the base config is still there in the next variant:
 
@@ -1211,7 +1213,7 @@ def override(cfg, assignments):
         for name, place in steps:
             parent, last = old, int(place) if place else name
             try:
-                old = parent[last]
+                old = parent[last] if isinstance(parent, dict | list) else {}[last]
             except (KeyError, IndexError, TypeError):
                 there = ", ".join(parent) if isinstance(parent, dict) else "no such place"
                 raise KeyError(f"{path}: no {last!r}; there is {there}") from None
