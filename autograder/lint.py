@@ -20,7 +20,7 @@ from autograder.slicing import Statement, names, parse_python, statements
 from autograder.source import TIMED, Cell, SourceError, short
 
 LONGEST = 30
-"""Lines of a code cell; a quoted definition counts as one."""
+"""Lines of a code cell as a learner sees it: a quoted definition or a solution counts as one."""
 
 MARKS = "❌✅✍🧪💡"
 """The only pictures in prose; each has one meaning throughout the course."""
@@ -91,13 +91,19 @@ def claims_assert(cells: Sequence[Cell]) -> Iterator[Problem]:
 def cells_are_short(cells: Sequence[Cell]) -> Iterator[Problem]:
     """No code cell is longer than a screen; nobody reads imports."""
     for cell in cells:
-        lines = len(cell.text.splitlines())
+        lines = len(SOLUTION.sub("", cell.text).splitlines())
         if cell.kind == "code" and "setup" not in cell.roles and lines > LONGEST:
             yield Problem(
                 cell.at,
                 f"{lines} lines in a cell, {LONGEST} at most",
                 "split it, or move the code to a module of helpers and quote it",
             )
+
+
+SOLUTION = re.compile(
+    r"(?<=### BEGIN SOLUTION\n).*?(?=^ *### END SOLUTION)", re.DOTALL | re.MULTILINE
+)
+"""What stands in place of a stub."""
 
 
 def figures_say_what_they_show(cells: Sequence[Cell]) -> Iterator[Problem]:

@@ -30,8 +30,8 @@ from autograder import jail, wire
 from helpers.exercise import Case, Exercise, Observation, is_stub, observe, one_line
 from helpers.exercises import exercises_of
 
-NOT_PRELOADED = ("helpers.plotting",)
-"""Modules of `helpers` that no probe uses and that are slow to import."""
+NOT_PRELOADED = ("helpers.plotting", "helpers.checkpoints")
+"""Modules of `helpers` that no probe uses and that are slow to import, or start threads."""
 
 GRACE_SECONDS = 0.5
 """How long a learner whose judge has hung up may take to end by itself."""

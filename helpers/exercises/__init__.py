@@ -13,6 +13,7 @@ CHAPTERS: dict[int, str] = {
     5: "optimizers",
     6: "donation",
     7: "pytrees",
+    8: "kauldron_tour",
     9: "trainer",
     10: "spiral",
 }

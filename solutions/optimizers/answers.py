@@ -366,7 +366,10 @@ def scale_by_factored_rms(b2=0.999, eps=1e-30):
         def parts(p):
             if p.ndim < 2:
                 return {"whole": jnp.zeros_like(p)}
-            return {"rows": jnp.zeros(p.shape[:-1]), "columns": jnp.zeros(p.shape[:-2] + p.shape[-1:])}
+            return {
+                "rows": jnp.zeros(p.shape[:-1]),
+                "columns": jnp.zeros(p.shape[:-2] + p.shape[-1:]),
+            }
 
         return {"t": jnp.int32(0), "parts": jax.tree.map(parts, params)}
 
@@ -414,7 +417,9 @@ def scale_by_factored_rms(b2=0.999, eps=1e-30):
     @jax.jit
     def update(gradients, state, params=None):
         t = state.t + 1
-        share = (1 - b2) / (1 - b2**t)  # of the new one in an average that is corrected at each step
+        share = (1 - b2) / (
+            1 - b2**t
+        )  # of the new one in an average that is corrected at each step
 
         def average(axis):
             def of(old, g):
@@ -706,9 +711,7 @@ def scale_by_factored_rms(b2=0.999, eps=1e-30):
         leaves, structure = jax.tree.flatten(gradients)
         updates, new = [], []
         for g, parts in zip(leaves, moments):
-            seen = (
-                (g**2 + eps,) if g.ndim < 2 else (g.mean(-1) ** 2 + eps, g.mean(-2) ** 2 + eps)
-            )
+            seen = (g**2 + eps,) if g.ndim < 2 else (g.mean(-1) ** 2 + eps, g.mean(-2) ** 2 + eps)
             parts = tuple(b2 * a + (1 - b2) * b for a, b in zip(parts, seen))
             new.append(parts)
             v = parts[0] / (1 - b2**t)
@@ -851,7 +854,9 @@ def warmup_stable_decay(peak, warmup_steps, stable_steps, decay_steps, end=0.0):
         branches = [
             lambda t: jnp.float32(peak) * t / max(warmup_steps, 1),
             lambda t: jnp.float32(peak),
-            lambda t: peak + (end - peak) * jnp.sqrt((t - borders[1]) / jnp.float32(max(decay_steps, 1))),
+            lambda t: (
+                peak + (end - peak) * jnp.sqrt((t - borders[1]) / jnp.float32(max(decay_steps, 1)))
+            ),
             lambda t: jnp.float32(end),
         ]
         return jax.lax.switch(stage, branches, t)
@@ -1118,7 +1123,9 @@ def accumulate(optimizer, every):
         calls, window, good, inner = state
         place = calls % every
         window = jax.tree.map(lambda w, g: w.at[place].set(g), window, gradients)
-        numbers = jnp.concatenate([jnp.ravel(g).astype(jnp.float32) for g in jax.tree.leaves(gradients)])
+        numbers = jnp.concatenate(
+            [jnp.ravel(g).astype(jnp.float32) for g in jax.tree.leaves(gradients)]
+        )
         good = good.at[place].set(jnp.isfinite(numbers).all())
 
         def mean(w):
@@ -1308,7 +1315,9 @@ def accumulate(optimizer, every):
         calls, used, total, inner = state
         good = jnp.all(jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(gradients)]))
         total = jax.tree.map(
-            lambda s, g: (s + jnp.where(good, g, jnp.zeros_like(g))).astype(s.dtype), total, gradients
+            lambda s, g: (s + jnp.where(good, g, jnp.zeros_like(g))).astype(s.dtype),
+            total,
+            gradients,
         )
         calls, used = calls + 1, used + good
         full = calls == every

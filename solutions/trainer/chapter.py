@@ -1775,7 +1775,7 @@ assert all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(ends["e
 #
 # taktiny is a library with a trainer that has all the features of this chapter and more: models,
 # loaders, a progress bar. It needs Python 3.12 and is part of the course's extra (`uv run
-# noxfile.py -s lab -- --kauldron`); without it the second column below is empty. Both get the same
+# noxfile.py -s kauldron`); without it the second column below is empty. Both get the same
 # small task, a line through points, and the same questions. Nothing in the table is known in
 # advance: each entry is the outcome of a run.
 
