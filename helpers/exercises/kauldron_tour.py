@@ -650,7 +650,7 @@ def misspelt_argument() -> str:
     with konfig.imports():
         import optax
     try:
-        described = optax.adam(learning_rte=0.1)  # type: ignore[call-arg]
+        described = optax.adam(learning_rte=0.1)
     except TypeError:
         return "a"
     return "b" if error_name(lambda: konfig.resolve(described)) == "TypeError" else "c"
