@@ -18,7 +18,10 @@ from helpers import expect
 from helpers.exercise import Case, Exercise, Property, Row, error_name, is_stub
 from helpers.quiz import Question
 
-PRELOADED = ("kauldron.konfig", "kauldron.kontext")
+PRELOADED = (
+    "optax",
+    *(f"kauldron.{name}" for name in ("konfig", "kontext", "ktyping", "metrics", "losses")),
+)
 """What a grader imports once for all learners; nothing of it starts a thread."""
 
 Array = npt.NDArray[Any]
