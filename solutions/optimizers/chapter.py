@@ -551,9 +551,9 @@ assert np.all(raw[1:50] > raw[0])
 
 # %% [markdown]
 # The other constant, `eps`, is a threshold with the unit of a gradient. Far below it, Adam is no
-# longer Adam: its steps shrink with the gradient. ❌ With gradients of 1e-10, which a loss scaled
-# down for float16 or averaged over many tokens may well have, the steps are 1 % of what they
-# should be. Adam loses what was said about units above.
+# longer Adam: its steps shrink with the gradient. ❌ With gradients of 1e-10, as a loss averaged
+# over very many tokens may have, the steps are 1 % of what they should be. Adam loses what was said
+# about units above.
 
 # %% tags=["claim"]
 faint = step_lengths(scale_by_adam(), 1e-10 * np.ones(3, np.float32))
@@ -587,7 +587,8 @@ assert np.isnan(plain) and np.isfinite(mended)
 # %% [markdown]
 # ## 5.5 An average that never moves
 #
-# A bfloat16 takes half the memory of a float32, and the moments are two thirds of what Adam keeps.
+# A bfloat16 takes half the memory of a float32, and of the three arrays that a training with Adam
+# keeps for each parameter, itself included, two are moments.
 # But it has 8 significant bits: between 1 and 2 the next number is 1/128 away, and what is less
 # than half of that is rounded off. A moving average with a decay of 0.999 moves by a thousandth of
 # the distance. ❌ So it does not move:
@@ -887,7 +888,7 @@ def scale_by_factored_rms(b2=0.999, eps=1e-30):
 #
 # Once in ten thousand steps, a batch has a gradient a thousand times as long as the others: a
 # broken example, a rare token, an unlucky draw. Plain descent makes one jump. What does Adam do,
-# whose steps are never longer than a few rates? It survives the step, and then hardly moves: the
+# whose steps don't grow with the gradient? It survives the step, and then hardly moves: the
 # square of that gradient is in its second moment, and leaves it by a thousandth a step.
 #
 # ✅ Clipping in front of it takes care of both. `clip_by_global_norm` of §5.2 measures the length
@@ -1227,7 +1228,7 @@ assert all(final.min() < 1e-2 for final in finals.values())
 assert usable["descent"] < usable["Adam"]
 
 # %% [markdown]
-# First the picture that shows why. Three of them at a rate that suits each, 600 steps:
+# First the paths: three of them at a rate that suits each, 600 steps.
 
 # %% tags=["figure"]
 fig, ax = figure("Descent creeps along the valley, momentum runs", "x", "y", size=(6.4, 4.0))
@@ -1291,7 +1292,7 @@ describe(
 # %% [markdown]
 # The other half of the story is how the rate was found. The next figure shows the last loss for
 # all rates. Descent and momentum work up to a limit and diverge beyond it; the best rate lies
-# next to the cliff. Adam never diverges, for its steps have a length and no slope. But with a
+# next to the cliff. Adam never diverges, for its steps don't grow with the gradient. But with a
 # large rate it has no way of taking small steps, and wanders about the minimum. The schedule takes
 # the rate down at the end, and then *every* rate from 0.1 to 1 ends below 1e-6.
 
@@ -1379,9 +1380,8 @@ assert_close(mean_of_parts, slope64(slice(None)), rtol=1e-5)
 
 # %% [markdown]
 # ❌ Parts of different sizes are another matter, and few notice that theirs are: sequences are
-# padded, the last batch is short. The mean of means gives a row in a small part more weight. For
-# years, the accumulation in a widely used training library averaged its parts like this. Here the
-# parts have 15, 15, 1 and 1 rows. ✅ What may be averaged are sums: add up the sums, and divide
+# padded, the last batch is short. The mean of means gives a row in a small part more weight. Here
+# the parts have 15, 15, 1 and 1 rows. ✅ What may be averaged are sums: add up the sums, and divide
 # once, by the number of all rows.
 
 # %% tags=["claim"]

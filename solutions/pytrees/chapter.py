@@ -432,10 +432,14 @@ assert wrong["b"].shape == (8, 8)
 
 
 # %% tags=["given"]
+def shapes_in(tree):
+    return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
+
+
 def assert_alike(first, second):
     """Both trees have one structure, and leaves of the same shapes."""
     assert jax.tree.structure(first) == jax.tree.structure(second), "the nests differ"
-    assert jax.tree.map(np.shape, first) == jax.tree.map(np.shape, second), "shapes differ"
+    assert shapes_in(first) == shapes_in(second), "shapes differ"
 
 
 # %% tags=["claim"]
@@ -900,8 +904,8 @@ assert (new.step, state.step) == (1, 0)
 
 # %% [markdown]
 # **The state must come back as it went in**: the same structure, the same shapes, the same dtypes.
-# Structure alone is not enough. ❌ Gradients are often float32 where parameters are narrower. Then
-# `p - rate * g` is float32, and the next step is another program:
+# Structure alone is not enough. ❌ Gradients that were accumulated are float32 where parameters are
+# narrower. Then `p - rate * g` is float32, and the next step is another program:
 
 # %% tags=["claim"]
 half, grads32 = {"w": np.ones(3, np.float16)}, {"w": np.ones(3, np.float32)}
@@ -1438,7 +1442,7 @@ error = show_error(Interval, np.ones(1), np.zeros(1), expect=ValueError, contain
 # not. It is not checked, and must not be: what JAX puts together is not always what the class
 # stands for.
 #
-# Three mistakes are made in those two functions. Each passes `jax.tree.leaves`:
+# Two mistakes are made in those two functions. Each passes `jax.tree.leaves`:
 
 
 # %% tags=["claim"]
@@ -1679,7 +1683,7 @@ def _floating(leaf):
 # | stop at shapes | `is_leaf=lambda x: isinstance(x, tuple)` |
 # | see `None` | `is_leaf=lambda x: x is None` |
 # | compare nests | `jax.tree.structure(a) == jax.tree.structure(b)` |
-# | compare shapes | `jax.tree.map(np.shape, a) == jax.tree.map(np.shape, b)` |
+# | compare shapes | `[np.shape(x) for x in jax.tree.leaves(a)] == …`, after the structures |
 # | register a dataclass | `@jax.tree_util.register_dataclass` above `@dataclass(frozen=True)` |
 # | a static field | `field(metadata={"static": True})`, or `jax.tree.static()` |
 # | a class without leaves | `@jax.tree_util.register_static` |
