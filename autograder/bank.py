@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from autograder import assembly, course, nbgrader_course, source
+from autograder import assembly, course, nbgrader_course, source, wire
 from autograder.course import Answer, Chapter
 from autograder.judge import Asked, cases_of
 from autograder.problems import Problem
+from autograder.sandbox import portable
 from autograder.slicing import needed
 from autograder.source import short
 from helpers.diagnosis import Misconception, alike, fingerprint, load, match
@@ -396,6 +397,9 @@ def _cases(chapter: Chapter, key: str) -> Iterator[Problem]:
     where = f"helpers/exercises/{chapter.name}.py: {key}"
     if [repr(each.case.inputs) for each in asked] != [repr(each.case.inputs) for each in again]:
         yield Problem(where, "the same seed gives other cases", "draw from `rng` alone")
+    for each in asked:
+        if lost := _lost_on_the_way(each.case.inputs):
+            yield Problem(where, f"the inputs of {each.case.name!r} {lost}", "make them plainer")
     for hidden in (False, True):
         names = Counter(each.case.name for each in asked if each.hidden is hidden)
         side = "hidden" if hidden else "public"
@@ -414,6 +418,16 @@ def _cases(chapter: Chapter, key: str) -> Iterator[Problem]:
         yield Problem(
             where, f"no public case is about the property {key!r}", "add a case that decides it"
         )
+
+
+def _lost_on_the_way(inputs: Sequence[Any]) -> str:
+    """Why a learner's process would not get these inputs; "" if it does."""
+    try:
+        frame = io.BytesIO(wire.encode({"inputs": portable(list(inputs))}))
+        wire.decode(frame.read)
+    except (wire.WireError, TypeError, ValueError) as error:
+        return f"can't be sent to a learner's process: {error}"
+    return ""
 
 
 def _quiz(chapter: Chapter) -> Iterator[Problem]:

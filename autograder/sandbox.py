@@ -182,7 +182,7 @@ class Learner:
 
     def observe(self, exercise: str, inputs: Sequence[Any], deadline: float) -> Observation:
         """One call of the probe. Raises LearnerGone or LearnerLate."""
-        question = {"do": "case", "exercise": exercise, "inputs": _portable(list(inputs))}
+        question = {"do": "case", "exercise": exercise, "inputs": portable(list(inputs))}
         reply = self._ask(question, deadline)
         values, fault, message = reply.get("values"), reply.get("fault"), reply.get("message")
         if not isinstance(values, dict) or not isinstance(message, str):
@@ -318,12 +318,12 @@ def _line(text: Any) -> str:
     return " ".join(shown.split())[:300]
 
 
-def _portable(value: Any) -> Any:
+def portable(value: Any) -> Any:
     """Inputs as the wire takes them: NumPy scalars become arrays, tuples lists."""
     if isinstance(value, np.generic):
         return np.asarray(value)
     if isinstance(value, list | tuple):
-        return [_portable(item) for item in value]
+        return [portable(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: _portable(item) for key, item in value.items()}
+        return {key: portable(item) for key, item in value.items()}
     return value

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from autograder import bank, course
@@ -243,3 +244,11 @@ def test_the_public_bank_holds_every_wrong_answer_as_it_behaves(tiny):
         "clips",
     ]
     assert known[0].fingerprint[1] == {"mean": 0.0}
+
+
+def test_inputs_that_a_learners_process_would_not_get_are_reported():
+    deep = 1
+    for _ in range(20):
+        deep = [deep]
+    assert "can't be sent" in bank._lost_on_the_way([deep])
+    assert bank._lost_on_the_way([np.ones(2, np.float32), {"a": (1, None, "x")}]) == ""

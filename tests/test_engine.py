@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from autograder import diagnose
+from autograder import course, diagnose
 from autograder.assembly import reference_answers
 from autograder.course import chapter
 from autograder.grade import Grader
 from autograder.results import Graded, Submission
+from autograder.sandbox import WarmParent
+from autograder.session import Asking, Session
+from helpers.exercise import assess
 
 CHAPTER = chapter("recompilation")
 RIGHT = reference_answers(CHAPTER)
@@ -41,6 +44,21 @@ def test_the_references_earn_everything(grader):
     assert {a.verdict for a in graded.assessments.values()} == {"full"}
     assert graded.points == graded.max_points
     assert not graded.person
+
+
+@pytest.mark.parametrize("each", course.chapters(), ids=lambda each: each.slug)
+def test_the_references_of_a_chapter_earn_everything_in_the_sandbox(each):
+    if each.lacks():
+        pytest.skip(each.lacks())
+    with WarmParent(each.preloaded) as parent:
+        session = Session(
+            parent, Asking(each), Submission("s", each.name, Path("nb"), reference_answers(each))
+        )
+        found = {key: assess(each.hidden[key], session.observe(key)) for key in each.exercises}
+        session.close()
+    assert {key: (a.points, a.message) for key, a in found.items()} == {
+        key: (exercise.points, "") for key, exercise in each.exercises.items()
+    }
 
 
 def test_grading_twice_gives_the_same_assessments(grader):
