@@ -82,7 +82,8 @@ class Environment:
     @property
     def has_kauldron(self) -> bool:
         """Whether `-s kauldron` was run for it."""
-        return any((ROOT / self.folder).glob("[Ll]ib/**/site-packages/kauldron"))
+        places = "lib/*/site-packages/kauldron", "Lib/site-packages/kauldron"
+        return any(path for place in places for path in (ROOT / self.folder).glob(place))
 
     def make(self, python: str) -> None:
         """Make the environment where there is none, and install whatever changed since."""
@@ -91,14 +92,11 @@ class Environment:
             if subprocess.run(find, capture_output=True).returncode != 0:
                 self.session.skip(f"Python {python} is not installed")
             self._uv("venv", "--python", python, self.folder)
-        locks = [
-            "requirements.lock",
-            *(["requirements-kauldron.lock"] if self.has_kauldron else []),
-        ]
-        wanted = "".join((ROOT / name).read_text() for name in [*locks, "pyproject.toml"])
+        pins = KAULDRON_LOCK if self.has_kauldron else LOCK
+        wanted = (ROOT / pins).read_text() + (ROOT / "pyproject.toml").read_text()
         if not self.stamp.exists() or self.stamp.read_text() != wanted:
             self.session.log(f"Installing {self.folder}: the first time takes about a minute")
-            self._uv("pip", "install", "--requirements", lock)
+            self._uv("pip", "install", "--requirements", pins)
             self._uv("pip", "install", "--no-deps", "--editable", ".")
             self.stamp.write_text(wanted)
 
