@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -34,11 +35,9 @@ def made_up_course(root: Path) -> Iterator[Chapter]:
     for name in ("chapter.py", "hidden.py", "answers.py"):
         (root / "solutions" / "tiny").mkdir(parents=True, exist_ok=True)
         shutil.copy(HERE / "tiny" / name, root / "solutions" / "tiny" / name)
-    with pytest.MonkeyPatch.context() as patch:
+    only = mock.patch.dict(exercises.CHAPTERS, {9: "tiny"}, clear=True)  # puts the order back, too
+    with pytest.MonkeyPatch.context() as patch, only:
         patch.setattr(course, "ROOT", root)
-        for number in list(exercises.CHAPTERS):
-            patch.delitem(exercises.CHAPTERS, number)
-        patch.setitem(exercises.CHAPTERS, 9, "tiny")
         patch.setattr(exercises, "__path__", [str(root / "helpers" / "exercises")])
         yield Chapter(9, "tiny")
     sys.modules.pop("helpers.exercises.tiny", None)
