@@ -18,6 +18,7 @@ from autograder.results import Graded
 from autograder.sandbox import missing
 from autograder.session import Asking
 from autograder.verdicts import version
+from helpers.exercise import one_line
 
 SECONDS = 30
 """How long to wait for the scheduler and its first worker."""
@@ -37,10 +38,13 @@ def workers(
         raise UsageError("--cluster needs Dask: `pip install distributed`") from None
     try:
         client = Client(address, timeout=SECONDS)
-        client.wait_for_workers(1, timeout=SECONDS)
     except (OSError, TimeoutError, ValueError) as error:
-        raise UsageError(f"no Dask scheduler with workers at {address}: {error}") from error
+        raise UsageError(f"no Dask scheduler answers at {address}: {error}") from error
     with client:
+        try:
+            client.wait_for_workers(1, timeout=SECONDS)
+        except TimeoutError:
+            raise UsageError(f"the Dask scheduler at {address} has no worker") from None
         _require_fit(client, [each.name for each in chapters])
         executor = client.get_executor(pure=False)
         yield functools.partial(executor.submit, grade_here)
@@ -63,7 +67,12 @@ def fitness(names: Sequence[str]) -> tuple[list[str], str]:
 
 def _require_fit(client: Any, names: Sequence[str]) -> None:
     here, _ = fitness(names)
-    for worker, (there, lacks) in client.run(fitness, names).items():
+    try:
+        found = client.run(fitness, names)
+    except Exception as error:  # whatever a worker raises that has no such course
+        what = f"can't load the course ({one_line(error)}): start it in a checkout of it"
+        raise UsageError(f"a worker {what}") from error
+    for worker, (there, lacks) in found.items():
         if lacks:
             raise UsageError(f"the worker {worker} can't isolate learners' code: {lacks}")
         if there != here:

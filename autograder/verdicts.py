@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+from autograder.problems import UsageError
 from autograder.results import Graded, Submission
 from autograder.sandbox import missing
 from autograder.session import Asking
@@ -70,8 +71,10 @@ class Verdicts:
             self.table.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", row)
 
     def take_over(self, parts: Sequence[Path]) -> None:
-        """Copies the verdicts of other results folders."""
+        """Copies the verdicts of other results folders. Raises UsageError where one has none."""
         for part in parts:
+            if not (part / NAME).is_file():
+                raise UsageError(f"{part} has no {NAME}: name the results folder of a part")
             with sqlite3.connect(part / NAME) as other, self.table:
                 rows = other.execute("SELECT key, found FROM verdicts")
                 self.table.executemany("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", rows)

@@ -24,8 +24,8 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
-from helpers.optim import GradientTransformation, apply_updates
-from helpers.training import TrainState, init_state
+from helpers.optim import GradientTransformation
+from helpers.training import TrainState, descend, init_state
 from helpers.trees import Tree, global_norm
 
 T = TypeVar("T")
@@ -201,13 +201,6 @@ def accumulated(
     count = jnp.maximum(count, 1)
     mean = jax.tree.map(lambda g, p: (g / (count * scale)).astype(p.dtype), grads, params)
     return total / count, mean
-
-
-def descend(state: TrainState, grads: Tree) -> TrainState:
-    """One step of the optimizer."""
-    updates, opt_state = state.optimizer.update(grads, state.opt_state, state.params)
-    params = apply_updates(state.params, updates)
-    return replace(state, params=params, opt_state=opt_state, step=state.step + 1)
 
 
 def all_finite(tree: Tree) -> Array:
@@ -473,8 +466,9 @@ class Best:
         if self.metric not in report.logs:
             return
         value = float(report.logs[self.metric])
-        first = math.isnan(self.value) and not math.isnan(value)
-        if first or self.better(self.value, value) != self.value:
+        if math.isnan(value):
+            return
+        if math.isnan(self.value) or self.better(self.value, value) != self.value:
             self.value, self.step, self.params = value, report.step, weights(report.run)
 
 

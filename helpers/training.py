@@ -44,12 +44,17 @@ def init_state(params: Tree, optimizer: GradientTransformation) -> TrainState:
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32), optimizer)
 
 
-def step(loss: Loss, state: TrainState, *batch: Tree) -> tuple[TrainState, Array]:
-    """One optimizer step. Returns the next state, and the loss before the step. Not jitted."""
-    value, grads = jax.value_and_grad(loss)(state.params, *batch)
+def descend(state: TrainState, grads: Tree) -> TrainState:
+    """The state after the optimizer's step along these gradients. Not jitted."""
     updates, opt_state = state.optimizer.update(grads, state.opt_state, state.params)
     params = apply_updates(state.params, updates)
-    return replace(state, params=params, opt_state=opt_state, step=state.step + 1), value
+    return replace(state, params=params, opt_state=opt_state, step=state.step + 1)
+
+
+def step(loss: Loss, state: TrainState, *batch: Tree) -> tuple[TrainState, Array]:
+    """One step on a batch. Returns the next state, and the loss before the step. Not jitted."""
+    value, grads = jax.value_and_grad(loss)(state.params, *batch)
+    return descend(state, grads), value
 
 
 @partial(jax.jit, static_argnames="loss", donate_argnames="state")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from autograder.assembly import dashed, reference_answers
 from autograder.course import ROOT, chapter
@@ -170,9 +170,8 @@ def test_a_learner_runs_a_chapter_answers_wrongly_is_told_why_and_answers_rightl
         link = card.get_by_role("link").first
         section = link.inner_text().removeprefix("§")
         link.click()
-        page.locator(".jp-MarkdownCell h2", has_text=section).first.wait_for()
-        page.wait_for_timeout(500)
-        assert page.locator(".jp-MarkdownCell h2", has_text=section).first.is_visible()
+        heading = page.locator(".jp-MarkdownCell h2", has_text=section).first
+        expect(heading).to_be_in_viewport(timeout=20_000)
         _keep_picture(page, "after_link")
 
         page.evaluate(WRITE_AND_RUN, [dashed("1.3"), reference_answers(CHAPTER)["1.3"]])

@@ -238,6 +238,15 @@ def test_parts_of_a_class_are_disjoint_and_are_merged_without_grading(
     assert verdicts(merged) == {n: v for part in parts for n, v in verdicts(part).items()}
 
 
+def test_a_part_without_verdicts_is_a_usage_error_and_gets_no_file(
+    four: Path, near: type[Near], out: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "no part").mkdir()
+    with pytest.raises(UsageError, match=r"no part has no verdicts\.db"):
+        grade([four], out, Plan(parts=[tmp_path / "no part"]))
+    assert list((tmp_path / "no part").iterdir()) == []
+
+
 def test_a_file_of_verdicts_that_is_none_is_a_usage_error_and_stays(
     four: Path, near: type[Near], out: Path
 ) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from distributed import LocalCluster
 
+from autograder import cluster
 from autograder.classroom import Marked, Plan, grade
 from autograder.course import ROOT
+from autograder.problems import UsageError
 from autograder.verdicts import NAME
 
 HERE = ROOT / "tests" / "sample_class"
@@ -78,20 +80,32 @@ def test_a_killed_grader_and_a_killed_warm_parent_change_no_mark(tmp_path):
     assert marks(tmp_path / "marks.csv") == EXPECTED
 
 
+def test_a_cluster_that_is_not_there_or_has_no_worker_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "SECONDS", 1)
+    with pytest.raises(UsageError, match="no Dask scheduler answers at tcp://127"):
+        grade([SUBMITTED], tmp_path / "a", Plan(cluster="tcp://127.0.0.1:1"))
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as empty,
+        pytest.raises(UsageError, match="has no worker"),
+    ):
+        grade([SUBMITTED], tmp_path / "b", Plan(cluster=empty.scheduler_address))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="workers elsewhere refuse: no bubblewrap")
 def test_a_cluster_that_loses_a_worker_gives_the_same_marks(tmp_path):
     with LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
-    ) as cluster:
+    ) as workers:
         lost = []
 
         def lose_a_worker(marked: Marked, of: int) -> None:
             if not lost:
-                lost.append(next(iter(cluster.workers.values())).pid)
+                lost.append(next(iter(workers.workers.values())).pid)
                 os.kill(lost[0], signal.SIGKILL)
 
         summary = grade(
-            [SUBMITTED], tmp_path, Plan(cluster=cluster.scheduler_address), lose_a_worker
+            [SUBMITTED], tmp_path, Plan(cluster=workers.scheduler_address), lose_a_worker
         )
     assert lost
     assert len(summary.marked) == len(STUDENTS)

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from autograder import course
+
 ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
 
 
 def commands() -> list[str]:
     """The README's first two code blocks, one command each: grade a class, run the tests."""
-    blocks = re.findall(r"^```sh\n(.*?)\n```$", (ROOT / "README.md").read_text(), re.M | re.S)
-    return blocks[:2]
+    return re.findall(r"^```sh\n(.*?)\n```$", README, re.M | re.S)[:2]
 
 
 def git(*args: str) -> str:
@@ -96,6 +98,18 @@ def test_the_readme_begins_with_its_two_commands_and_ci_runs_the_second() -> Non
         "uv run noxfile.py -s tests",
     ]
     assert (ROOT / ".ci" / "run").read_text().rstrip().splitlines()[-1] == commands()[1]
+
+
+def test_the_readme_shows_what_grading_the_sample_class_prints() -> None:
+    chapter = course.chapter("recompilation")
+    known = sum(answer.kind == "wrong" for answer in chapter.answers)
+    assert f"how {known} known mistakes behave" in README
+    of = sum(exercise.points for exercise in chapter.exercises.values())
+    shown = re.findall(rf"^(\w+) +recompilation +([\d.]+) of {of} ", README, re.MULTILINE)
+    assert [student for student, _ in shown] == ["ada", "carl", "emil", "kim"]
+    for student, points in shown:
+        with (ROOT / f"tests/sample_class/expected/{student}.csv").open(newline="") as stream:
+            assert sum(float(row["points"]) for row in csv.DictReader(stream)) == float(points)
 
 
 @pytest.mark.readme

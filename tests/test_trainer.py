@@ -249,6 +249,7 @@ def test_nan_is_never_the_best() -> None:
     run = begin()
     for step, value in enumerate([np.nan, 1.0, np.nan, 3.0, 3.0, 2.0], 1):
         best(t.Report(step, run, {"m": value}))
+        assert best.step != 1 and (best.params is None) == (step == 1)
     assert (best.value, best.step) == (3.0, 4)
 
 

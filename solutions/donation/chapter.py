@@ -803,10 +803,14 @@ Loss = Callable[..., Array]
 
 
 # %% [markdown]
-# The step itself is pure and not jitted, so that it can also be the body of a `scan`. The jit
-# around it donates the state, and nothing but the state.
+# The step itself is pure and not jitted, so that it can also be the body of a `scan`. What the
+# optimizer does with a gradient is a function of its own, for whoever has one already. The jit
+# around them donates the state, and nothing but the state.
 
 # %% tags=["given"]
+# quote: helpers.training.descend
+
+
 # quote: helpers.training.step
 
 

@@ -569,6 +569,9 @@ def smoothed_loss(logits, labels, mask, smoothing):
 # border. This is the library's, with the order drawn inside:
 
 # %% tags=["given"]
+# quote: helpers.training.descend
+
+
 # quote: helpers.training.step
 
 

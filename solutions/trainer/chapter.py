@@ -486,7 +486,7 @@ def accumulated_grad(loss, params, batch, rows):
 # whether anything moves. Nothing in it waits for a number, so the loop can run ahead.
 
 # %% tags=["given"]
-# quote: helpers.trainer.descend
+# quote: helpers.training.descend
 
 
 # quote: helpers.trainer.all_finite
