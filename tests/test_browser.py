@@ -139,7 +139,6 @@ WRITE_AND_RUN = """async ([id, source]) => {
   }
 }"""
 
-
 VALIDATED = "() => /Success|failed/i.test(document.querySelector('.jp-Dialog')?.innerText)"
 
 
@@ -182,9 +181,7 @@ def test_a_learner_runs_a_chapter_answers_wrongly_is_told_why_and_answers_rightl
         page.get_by_role("button", name=re.compile("Validate")).first.click()
         dialog = page.locator(".jp-Dialog")
         dialog.wait_for()
-        page.wait_for_function(
-            "() => /Success|failed/i.test(document.querySelector('.jp-Dialog')?.innerText)"
-        )
+        page.wait_for_function(VALIDATED)
         assert "Success" in dialog.inner_text()
 
 

@@ -11,6 +11,7 @@ from autograder import course, diagnose
 from autograder.assembly import reference_answers
 from autograder.course import chapter
 from autograder.grade import Grader
+from autograder.judge import crowding
 from autograder.results import Graded, Submission
 from autograder.sandbox import WarmParent
 from autograder.session import Asking, Session
@@ -122,6 +123,13 @@ def test_an_answer_that_raises_costs_only_its_own_exercise(grader, source):
 def impatient(grader, monkeypatch):
     monkeypatch.setattr(type(CHAPTER.exercises[FIRST]), "seconds", 2.0)
     return grader
+
+
+@pytest.mark.parametrize(("load", "longer"), [(0.0, 1.0), (1.0, 1.0), (2.5, 2.5), (40.0, 4.0)])
+def test_a_deadline_is_longer_where_the_processors_have_other_work(monkeypatch, load, longer):
+    of_all = load * (os.cpu_count() or 1)
+    monkeypatch.setattr(os, "getloadavg", lambda: (of_all, 0.0, 0.0))
+    assert crowding() == pytest.approx(longer)
 
 
 HANGS = {
