@@ -100,9 +100,9 @@ class Environment:
             self._uv("pip", "install", "--no-deps", "--editable", ".")
             self.stamp.write_text(wanted)
 
-    def add_kauldron(self) -> None:
-        """Install the extra `kauldron` as well; what both locks name has the same versions."""
-        self._uv("pip", "install", "--requirements", KAULDRON_LOCK)
+    def add(self, *what: str) -> None:
+        """Install more."""
+        self._uv("pip", "install", *what)
 
     def run(self, command: str, *args: str, success_codes: Sequence[int] = (0,)) -> None:
         """Run one of the environment's programs in the project's folder."""
@@ -159,7 +159,8 @@ def kauldron(session: nox.Session) -> None:
     environment = _environment(session, *session.posargs)
     if not environment.has_kauldron:
         session.log("Adding Kauldron, and TensorFlow with it: two minutes")
-        environment.add_kauldron()
+        # what both locks name has the same versions
+        environment.add("--requirements", KAULDRON_LOCK)
 
 
 @nox.session
@@ -178,8 +179,15 @@ def banks(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure grading, ours and plain nbgrader's, on the same submissions."""
-    _environment(session).run("python", "benchmarks/bench.py", *session.posargs)
+    """Measure grading beside nbgrader, Otter and the bare answers; `-- scale`: large classes."""
+    environment = _environment(session)
+    if session.posargs[:1] == ["scale"]:
+        environment.run("python", "benchmarks/scale.py", *session.posargs[1:])
+        return
+    otter = Environment(session, ".nox/otter")
+    otter.make(environment.python or THIS_PYTHON)
+    otter.add("otter-grader")
+    environment.run("python", "benchmarks/bench.py", *session.posargs)
 
 
 @nox.session

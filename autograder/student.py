@@ -61,11 +61,7 @@ def main(control_fd: int, isolated: bool, modules: Sequence[str]) -> None:
     jail.die_with_parent()
     jail.adopt_orphans()
     seccomp = jail.seccomp_filter() if isolated else None
-    for module in pkgutil.walk_packages(helpers.__path__, "helpers."):
-        if module.name not in NOT_PRELOADED:
-            importlib.import_module(module.name)
-    for name in modules:
-        importlib.import_module(name)
+    preload(modules)
     tampering = Tampering()
     gc.collect()
     gc.freeze()
@@ -91,6 +87,14 @@ def main(control_fd: int, isolated: bool, modules: Sequence[str]) -> None:
         else:
             return
         _tell(control, **end_all(child))
+
+
+def preload(modules: Sequence[str] = ()) -> None:
+    """Imports what learners will need, so that their processes have it from the start."""
+    ours = (module.name for module in pkgutil.walk_packages(helpers.__path__, "helpers."))
+    for name in (*ours, *modules):
+        if name not in NOT_PRELOADED:
+            importlib.import_module(name)
 
 
 def look(pid: int) -> dict[str, float]:
