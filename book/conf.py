@@ -1,7 +1,7 @@
-"""Sphinx's settings for the book, `uv run noxfile.py -s book`. Its sources lie all over the checkout.
+"""Sphinx's settings for the book, `uv run noxfile.py -s book`; the front page is the README.
 
-The front page is the README. Nothing is executed (the committed outputs are what `tests` compares),
-nothing is fetched while it is built, and no page asks another host for anything.
+Nothing is executed (the outputs are the committed ones, which `tests` compares), nothing is fetched
+while it is built, and no page asks another host for anything.
 """
 
 import os
@@ -69,8 +69,8 @@ autodoc_default_options = {
     "exclude-members": "better",  # of trainer.Best: its default, `min`, is taken for a method
 }
 autodoc_typehints_format = "short"
+napoleon_use_rtype = False  # "Returns:" says what it is, not its type
 python_use_unqualified_type_names = True
-python_maximum_signature_line_length = 88
 default_role = "literal"  # docstrings write code as Markdown does, in single backticks
 
 # --- the looks
@@ -79,9 +79,13 @@ html_theme = "sphinx_book_theme"
 html_title = project
 html_static_path = ["static"]
 html_css_files = ["book.css"]
+html_js_files = ["book.js"]
+html_favicon = "static/favicon.svg"
+html_context = {"default_mode": "auto"}  # light or dark as the reader's system is
 html_show_copyright = False
 html_theme_options = {
     "home_page_in_toc": True,
+    "navbar_persistent": [],  # the search field stands in the sidebar
     "repository_url": repository(),
     "repository_branch": "main",
     "use_repository_button": bool(repository()),

@@ -1,4 +1,4 @@
-"""The book's own part of Sphinx: notebooks as pages, anchors, formulas without JavaScript, contents."""
+"""The book's own part of Sphinx: notebooks as pages, formulas as MathML, docstrings, contents."""
 
 import re
 import shutil
@@ -57,7 +57,8 @@ def _formula(translator: Any, node: nodes.math | nodes.math_block) -> NoReturn:
     written = convert(node.astext(), display=display)
     if "\\" in written:
         log.warning("MathML lacks a command of this formula: %s", node.astext(), location=node)
-    translator.body.append(written)
+    # where it is too wide it scrolls, which must work with the keys, too
+    translator.body.append(written.replace('display="block"', 'display="block" tabindex="0"'))
     raise nodes.SkipNode
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from chromium import barriers, keep_picture, needs_chromium, opened
@@ -98,6 +99,12 @@ WRITE_AND_RUN = """async ([id, source]) => {
   }
 }"""
 
+CHANGE_THEME = """async theme => {
+  await window.jupyterapp.commands.execute('apputils:change-theme', { theme });
+  while (document.body.dataset.jpThemeName !== theme) await new Promise(requestAnimationFrame);
+}"""
+CARD = ".jp-Cell.jp-mod-active .jp-RenderedHTML"
+
 VALIDATED = "() => /Success|failed/i.test(document.querySelector('.jp-Dialog')?.innerText)"
 
 
@@ -119,12 +126,15 @@ def test_a_learner_runs_a_chapter_answers_wrongly_is_told_why_and_answers_rightl
         page.wait_for_function(ALL_RUN)
 
         page.evaluate(WRITE_AND_RUN, [dashed("1.3"), wrong.source])
-        card = page.locator(".jp-Cell.jp-mod-active .jp-RenderedHTML")
+        card = page.locator(CARD)
         card.get_by_text("This looks like").wait_for()
         assert wrong.name in card.inner_text()
         card.get_by_text("a hint").first.click()
         assert "saw" in card.inner_text() and "❌" in card.inner_text()
         keep_picture(page, "card_wrong")
+        for theme in ("JupyterLab Dark", "JupyterLab Light"):
+            page.evaluate(CHANGE_THEME, theme)
+            assert barriers(page, CARD) == [], theme
         link = card.get_by_role("link").first
         section = link.inner_text().removeprefix("§")
         link.click()
@@ -173,13 +183,13 @@ def test_formgrader_shows_the_marks(browser: Browser, results: Path, tmp_path: P
     assert sorted(found) == sorted(f"{totals[student]:g}" for student in STUDENTS)  # without names
 
 
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
 @pytest.mark.parametrize("student", STUDENTS)
-def test_a_feedback_page_fits_the_screen(
-    browser: Browser, results: Path, student: str, width: int
+def test_a_feedback_page_fits_the_screen_and_can_be_read_by_all(
+    browser: Browser, results: Path, student: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     (path,) = (results / "feedback" / student).glob("*.html")
-    with opened(browser, path.as_uri(), width) as (page, _):
+    with opened(browser, path.as_uri(), width, scheme) as (page, _):
         assert page.locator("h1").is_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert barriers(page) == []
