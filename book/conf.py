@@ -84,6 +84,7 @@ html_favicon = "static/favicon.svg"
 html_context = {"default_mode": "auto"}  # light or dark as the reader's system is
 html_show_copyright = False
 html_theme_options = {
+    "collapse_navbar": True,
     "home_page_in_toc": True,
     "navbar_persistent": [],  # the search field stands in the sidebar
     "repository_url": repository(),
