@@ -191,6 +191,17 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def book(session: nox.Session) -> None:
+    """Build a website of chapters, guides and API reference: build/book/index.html."""
+    environment = _environment(session)
+    environment.env |= CPU
+    options = ["-c", "book", "-d", "build/doctrees", "--jobs", "auto"]
+    options += ["--fail-on-warning", "--keep-going", "--quiet"]
+    environment.run("sphinx-build", *options, *session.posargs, ".", "build/book")
+    session.log("Look at it: python -m http.server --directory build/book")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Format, lint and types; `-- --fix` mends what can be mended."""
     environment = _environment(session)

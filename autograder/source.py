@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def at(self) -> str:
-        """`solutions/recompilation/chapter.py:12`."""
+        """Its file and line, as an error message names them."""
         return f"{short(self.path)}:{self.line}"
 
 

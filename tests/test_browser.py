@@ -13,11 +13,12 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from chromium import barriers, keep_picture, needs_chromium, opened
+from playwright.sync_api import Browser, expect
 
 from autograder.assembly import dashed, reference_answers
 from autograder.course import ROOT, chapter
@@ -25,49 +26,8 @@ from autograder.course import ROOT, chapter
 CHAPTER = chapter("recompilation")
 SUBMITTED = ROOT / "tests" / "sample_class" / "submitted"
 STUDENTS = ["ada", "emil", "kim"]
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
-QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-QUIET += " --disable-component-update --disable-sync"
-PATIENCE = 90_000
-"""Milliseconds; a chapter runs in a quarter of a minute where nothing else does."""
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: apt install chromium"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET.split())
-        yield opened
-        opened.close()
-
-
-@dataclass
-class Heard:
-    """What a page complained of, and whom it asked besides its own server."""
-
-    errors: list[str] = field(default_factory=list)
-    outside: list[str] = field(default_factory=list)
-
-
-@contextmanager
-def opened(browser: Browser, url: str, width: int = 1280) -> Iterator[tuple[Page, Heard]]:
-    page = browser.new_page(viewport={"width": width, "height": 900})
-    page.set_default_timeout(PATIENCE)
-    heard = Heard()
-    own = re.compile(r"(http|ws)://127\.0\.0\.1|data:|blob:|file:|about:")
-    page.on("console", lambda said: heard.errors.append(said.text) if said.type == "error" else 0)
-    page.on("pageerror", lambda error: heard.errors.append(str(error)))
-    page.on("request", lambda asked: own.match(asked.url) or heard.outside.append(asked.url))
-    page.goto(url)
-    yield page, heard
-    page.close()
-    assert heard == Heard()
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 
 @contextmanager
@@ -139,6 +99,12 @@ WRITE_AND_RUN = """async ([id, source]) => {
   }
 }"""
 
+CHANGE_THEME = """async theme => {
+  await window.jupyterapp.commands.execute('apputils:change-theme', { theme });
+  while (document.body.dataset.jpThemeName !== theme) await new Promise(requestAnimationFrame);
+}"""
+CARD = ".jp-Cell.jp-mod-active .jp-RenderedHTML"
+
 VALIDATED = "() => /Success|failed/i.test(document.querySelector('.jp-Dialog')?.innerText)"
 
 
@@ -160,23 +126,26 @@ def test_a_learner_runs_a_chapter_answers_wrongly_is_told_why_and_answers_rightl
         page.wait_for_function(ALL_RUN)
 
         page.evaluate(WRITE_AND_RUN, [dashed("1.3"), wrong.source])
-        card = page.locator(".jp-Cell.jp-mod-active .jp-RenderedHTML")
+        card = page.locator(CARD)
         card.get_by_text("This looks like").wait_for()
         assert wrong.name in card.inner_text()
         card.get_by_text("a hint").first.click()
         assert "saw" in card.inner_text() and "❌" in card.inner_text()
-        _keep_picture(page, "card_wrong")
+        keep_picture(page, "card_wrong")
+        for theme in ("JupyterLab Dark", "JupyterLab Light"):
+            page.evaluate(CHANGE_THEME, theme)
+            assert barriers(page, CARD) == [], theme
         link = card.get_by_role("link").first
         section = link.inner_text().removeprefix("§")
         link.click()
         heading = page.locator(".jp-MarkdownCell h2", has_text=section).first
         expect(heading).to_be_in_viewport(timeout=20_000)
-        _keep_picture(page, "after_link")
+        keep_picture(page, "after_link")
 
         page.evaluate(WRITE_AND_RUN, [dashed("1.3"), reference_answers(CHAPTER)["1.3"]])
         card.get_by_text("✅ Complete").wait_for()
         assert "❌" not in card.inner_text()
-        _keep_picture(page, "card_right")
+        keep_picture(page, "card_right")
 
         page.get_by_role("button", name=re.compile("Validate")).first.click()
         dialog = page.locator(".jp-Dialog")
@@ -204,7 +173,7 @@ def test_formgrader_shows_the_marks(browser: Browser, results: Path, tmp_path: P
         with opened(browser, place) as (page, _):
             page.get_by_text("Submission #").first.wait_for()
             shown = page.locator("table").inner_text()
-            _keep_picture(page, "formgrader")
+            keep_picture(page, "formgrader")
     totals: Counter[str] = Counter()
     with (results / "marks.csv").open(newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
@@ -214,19 +183,14 @@ def test_formgrader_shows_the_marks(browser: Browser, results: Path, tmp_path: P
     assert sorted(found) == sorted(f"{totals[student]:g}" for student in STUDENTS)  # without names
 
 
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
 @pytest.mark.parametrize("student", STUDENTS)
-def test_a_feedback_page_fits_the_screen(
-    browser: Browser, results: Path, student: str, width: int
+def test_a_feedback_page_fits_the_screen_and_can_be_read_by_all(
+    browser: Browser, results: Path, student: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     (path,) = (results / "feedback" / student).glob("*.html")
-    with opened(browser, path.as_uri(), width) as (page, _):
+    with opened(browser, path.as_uri(), width, scheme) as (page, _):
         assert page.locator("h1").is_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        _keep_picture(page, f"feedback_{student}_{width}")
-
-
-def _keep_picture(page: Page, name: str) -> None:
-    """For people, where COURSE_PICTURES names a folder."""
-    if folder := os.environ.get("COURSE_PICTURES"):
-        page.screenshot(path=Path(folder) / f"{name}.png")
+        assert barriers(page) == []
+        keep_picture(page, f"feedback_{student}_{width}_{scheme}")
