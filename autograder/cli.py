@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -154,6 +154,63 @@ def grade(
         fail(str(error))
     progress.report(summary, console)
     raise typer.Exit(1 if summary.person else 0)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="A results folder of `grade`.")],
+    to: Annotated[
+        Literal["csv", "canvas", "moodle", "gradescope"],
+        typer.Option("--format", help="Who takes the files."),
+    ] = "csv",
+    roster: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The class as that system exports it, CSV."),
+    ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Where the files go; OUT/export by default."),
+    ] = None,
+) -> None:
+    """Write the marks for Canvas, Moodle or Gradescope, or as one plain table.
+
+    The exit code is 1 where somebody is in the marks or in the roster only; each is named.
+    """
+    from autograder import export as exporter
+    from autograder.problems import UsageError
+
+    try:
+        done = exporter.export(folder, to, files or folder / "export", roster)
+    except UsageError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"can't write {error.filename}: {error.strerror}")
+    for path in done.files:
+        typer.echo(f"wrote {path}")
+    for sentence in done.left:
+        typer.echo(sentence, err=True)
+    raise typer.Exit(1 if done.left else 0)
+
+
+@app.command()
+def gradescope(
+    chapter: Annotated[str, typer.Argument(metavar="CHAPTER", help="1, 01, or its name.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="ZIP", help="The zip; CHAPTER_gradescope.zip by default.")
+    ] = None,
+) -> None:
+    """Pack a chapter as an autograder zip for Gradescope, solutions included."""
+    from autograder import gradescope as packer
+    from autograder.source import SourceError
+
+    (one,) = chosen(chapter)
+    try:
+        path = packer.pack(one, out or Path(f"{one.slug}_gradescope.zip"))
+    except SourceError as error:
+        fail(str(error), code=1)
+    except OSError as error:
+        fail(f"can't write {error.filename}: {error.strerror}")
+    typer.echo(f"wrote {path}: it holds solutions, so it is for Gradescope alone")
 
 
 def part(shard: str) -> tuple[int, int]:
