@@ -21,7 +21,7 @@ from autograder.problems import Problem
 from autograder.sandbox import portable
 from autograder.slicing import needed
 from autograder.source import short
-from helpers.diagnosis import Misconception, alike, fingerprint, load, match
+from helpers.diagnosis import Misconception, alike, failures, fingerprint, load, match
 from helpers.exercise import (
     Assessment,
     Exercise,
@@ -123,14 +123,14 @@ def public_bank(chapter: Chapter) -> list[Misconception]:
         if answer.kind == "wrong" and answer.exercise in chapter.exercises:
             exercise = chapter.exercises[answer.exercise]
             tried = run_answer(given, answer.source, exercise, public_cases(exercise))
-            found.append(misconception(answer, tried))
+            found.append(misconception(answer, exercise, tried))
     return found
 
 
-def misconception(answer: Answer, tried: Sequence[Tried]) -> Misconception:
+def misconception(answer: Answer, exercise: Exercise, tried: Sequence[Tried]) -> Misconception:
     """A wrong answer and how it behaved, for diagnosis."""
     about = answer.exercise, answer.name, answer.hint, answer.see
-    return Misconception(*about, fingerprint(tried))
+    return Misconception(*about, fingerprint(tried), failures(exercise, tried))
 
 
 # --- checking a chapter's bank -------------------------------------------------------------------
@@ -291,7 +291,7 @@ class Trial:
         for answer, mine in prints.items():
             for place, seen in mine.items():
                 known = [
-                    Misconception(self.key, other.name, "", "", theirs[place])
+                    Misconception(self.key, other.name, "", "", theirs[place], [])
                     for other, theirs in prints.items()
                     if place in theirs
                 ]
