@@ -213,6 +213,29 @@ def gradescope(
     typer.echo(f"wrote {path}: it holds solutions, so it is for Gradescope alone")
 
 
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="What `autograder grade` wrote.")],
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page; OUT/report.html by default.")
+    ] = None,
+) -> None:
+    """Write one page on a graded class, and a CSV of its exercises beside it."""
+    from autograder import report as page
+    from autograder.problems import UsageError
+    from autograder.source import SourceError
+
+    try:
+        for path in page.write(folder, to):
+            typer.echo(f"wrote {path}")
+    except UsageError as error:
+        fail(str(error))
+    except SourceError as error:
+        fail(str(error), code=1)
+    except OSError as error:
+        fail(f"can't write {error.filename or to or folder}: {error.strerror}")
+
+
 def part(shard: str) -> tuple[int, int]:
     """("3/8") → (3, 8); anything else ends the command with code 2."""
     number, slash, of = shard.partition("/")

@@ -2,10 +2,10 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from html_page import Page
 from in_process import AT, BROKEN, HALF, RIGHT, graded, handed_in
 from wcag import TEXT, contrast
 
@@ -18,38 +18,6 @@ from autograder.wording import MAX_CODE, clean, clean_code, number, points
 from helpers.exercise import Assessment
 
 EVIL = '<script>alert("x")</script><img src=https://evil.example/x>'
-VOID = {"meta", "link", "br", "hr", "img", "input"}
-
-
-class Page(HTMLParser):
-    """A page as its text, its attributes, and what is wrong with its nesting."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.wrong: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.parts: list[str] = []
-        self.feed(html)
-        self.close()
-        self.wrong += [f"<{tag}> is never closed" for tag in self.open]
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(f"</{tag}> closes nothing")
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.parts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join("".join(self.parts).split())
 
 
 def page(tiny: Chapter, answers: dict[str, str], **more: object) -> Page:
@@ -185,8 +153,8 @@ def test_a_verdict_without_findings_has_a_card(tiny: Chapter) -> None:
 
 
 def schemes() -> list[dict[str, str]]:
-    """The colours of the page by name, light and dark."""
-    style = (Path(feedback.__file__).parent / "templates" / "feedback.html").read_text()
+    """The colours of all pages by name, light and dark."""
+    style = (Path(feedback.__file__).parent / "templates" / "house.css").read_text()
     light, dark = style.split("@media screen and (prefers-color-scheme: dark)")
     return [dict(re.findall(r"--([\w-]+): (#\w+)", part)) for part in (light, dark.split("* {")[0])]
 
