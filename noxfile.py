@@ -171,7 +171,7 @@ def build(session: nox.Session) -> None:
 
 @nox.session
 def banks(session: nox.Session) -> None:
-    """Run every answer of the banks on ten seeds: all chapters, or `-- CHAPTER`."""
+    """Run every answer of the banks on ten seeds, and right ones rewritten: `-- CHAPTER`."""
     environment = _environment(session)
     environment.env |= CPU
     environment.run("autograder", "check", *session.posargs)

@@ -53,10 +53,14 @@ def check(
     chapter: Name = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many hidden draws to try.")] = 10,
 ) -> None:
-    """Check the chapters' exercises against their banks of answers, and lint their cells."""
+    """Check the chapters' exercises against their banks of answers, and lint their cells.
+
+    Each right answer is tried as it stands on all draws, and rewritten in several ways on one.
+    """
     from autograder.bank import check_bank
     from autograder.lint import lint
     from autograder.problems import table
+    from autograder.variants import check_variants
 
     problems = []
     for one in chosen(chapter):
@@ -65,7 +69,8 @@ def check(
             if lacks := one.lacks():
                 console.print(f"its bank is not tried: {lacks}", style="yellow")
             else:
-                problems += check_bank(one, seeds, workers=os.cpu_count() or 1)
+                workers = os.cpu_count() or 1
+                problems += check_bank(one, seeds, workers) + check_variants(one, workers)
     if problems:
         console.print(table(problems))
         raise typer.Exit(1)
