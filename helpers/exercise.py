@@ -45,7 +45,8 @@ class Case:
 class Property:
     """Something that must hold in every case that is about it; the unit of partial credit.
 
-    text: completes "the answer …". weight: its share of the points. see: the section to reread.
+    text: completes "the answer …". weight: its share of the points; where an exercise's weights add
+    up to its points, a weight is what the property earns. see: the section to reread.
     """
 
     text: str

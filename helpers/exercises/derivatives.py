@@ -15,33 +15,13 @@ import numpy.typing as npt
 from helpers import expect
 from helpers.exercise import Case, Exercise, Property, Row
 from helpers.quiz import Question
+from helpers.tracing import largest_array
 
 Array = npt.NDArray[Any]
 Answer = Callable[..., Any]
 
 NEAR = {"rtol": 5e-3, "atol": 5e-3}
 """Tolerance for numbers of size 1: any sound float32 method is within it, TF32 products too."""
-
-
-def largest_array(fn: Callable[..., Any], *args: Any) -> int:
-    """Elements of the largest array that `fn(*args)` computes and uses. It is only traced."""
-    import jax
-
-    def sizes(jaxpr: Any) -> Iterator[int]:
-        used = {id(variable) for variable in jaxpr.outvars}
-        for equation in reversed(jaxpr.eqns):
-            results = [out for out in equation.outvars if id(out) in used]
-            if not results:
-                continue
-            used.update(id(variable) for variable in equation.invars)
-            yield from (math.prod(getattr(out.aval, "shape", ())) for out in results)
-            for value in equation.params.values():
-                for each in value if isinstance(value, list | tuple) else [value]:
-                    inner = getattr(each, "jaxpr", each)
-                    if hasattr(inner, "eqns"):
-                        yield from sizes(inner)
-
-    return max(sizes(jax.make_jaxpr(fn)(*args).jaxpr), default=0)
 
 
 def beyond(count: int, limit: int) -> int:

@@ -40,7 +40,7 @@ class FollowingConfig(Exercise):
     answer = "training_config"
     properties = {
         "built": Property("describes the schedule and the optimizer as it stands", 1, "8.2"),
-        "follows": Property("follows each of the three numbers when it is changed", 2, "8.3"),
+        "follows": Property("follows each of the three numbers when it is changed", 1.5, "8.3"),
         "optimizer": Property("has an optimizer that uses this very schedule", 1, "8.3"),
         "fresh": Property("is a config of its own for each caller", 0.5, "8.3"),
     }
@@ -341,10 +341,10 @@ class KeyPath(Exercise):
     title = "A key-path resolver"
     answer = "lookup"
     properties = {
-        "value": Property("finds what is there: keys, attributes and places", 2, "8.8"),
+        "value": Property("finds what is there: keys, attributes and places", 1.5, "8.8"),
         "shadow": Property("prefers a key to a method of the same name", 1, "8.8"),
         "error": Property("raises KeyError for what is not there, and for nothing else", 1, "8.8"),
-        "message": Property("names the path, the missing part, and all that was there", 2, "8.8"),
+        "message": Property("names the path, the missing part, and all that was there", 1.5, "8.8"),
         "syntax": Property("raises ValueError for what is no path, and runs none of it", 1, "8.8"),
     }
     points = 6
@@ -503,8 +503,8 @@ class Overrides(Exercise):
     title = "Overrides from `a.b=3` strings"
     answer = "override"
     properties = {
-        "value": Property("sets what it is told to, and nothing else", 2, "8.10"),
-        "types": Property("keeps the type of each field, or refuses with TypeError", 2, "8.10"),
+        "value": Property("sets what it is told to, and nothing else", 1.5, "8.10"),
+        "types": Property("keeps the type of each field, or refuses with TypeError", 1.5, "8.10"),
         "unknown": Property("refuses with KeyError what is not there, and says what is", 1, "8.10"),
         "apart": Property("leaves the config that it was given alone", 1, "8.10"),
     }

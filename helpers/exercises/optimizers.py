@@ -121,11 +121,11 @@ class Lion(Exercise):
     title = "Lion"
     answer = "lion"
     properties = {
-        "direction": Property("moves by the rate in the direction of the blend's sign", 2,
+        "direction": Property("moves by the rate in the direction of the blend's sign", 1.5,
                               see="5.4"),
-        "decay": Property("decays what the mask chooses, beside the sign", 1.5, see="5.6"),
+        "decay": Property("decays what the mask chooses, beside the sign", 1.25, see="5.6"),
         "schedule": Property("takes a schedule and a mask that are functions", 1, see="5.8"),
-        "narrow": Property("keeps a float32 moment for bfloat16 parameters", 1.5, see="5.5"),
+        "narrow": Property("keeps a float32 moment for bfloat16 parameters", 1.25, see="5.5"),
         "memory": Property("remembers one float32 number for each parameter, and no more", 1,
                            see="5.4"),
     }  # fmt: skip
@@ -139,8 +139,7 @@ class Lion(Exercise):
         yield Case(f"{LION_STEPS} steps, a constant rate and a tree of bools",
                    *lion_inputs(rng, "constant"), True, about=about)  # fmt: skip
         yield Case(f"{LION_STEPS} steps, a schedule and a mask function",
-                   *lion_inputs(rng, "schedule"), True,
-                   about=["direction", "schedule"])  # fmt: skip
+                   *lion_inputs(rng, "schedule"), True, about=["schedule"])  # fmt: skip
 
     def probe(
         self, lion: Callable[..., Any], params: Leaves, gradients: Leaves, kind: str, fresh: bool
@@ -182,9 +181,6 @@ class Lion(Exercise):
             hint = f"Leaf “{name}”; index 0 counts the steps."
             yield expect.close(key, got[name], want[name], rtol=1e-4, atol=1e-6, hint=hint)
         if kind == "schedule":
-            signs = np.sign(np.asarray(got["b"], np.float64))
-            hint = "These are the signs of the updates of leaf “b”."
-            yield expect.equal("direction", signs, np.sign(want["b"]), hint=hint)
             return
         signs = np.sign(np.asarray(got["half"], np.float64))
         flip = int(np.argmax(want["half"][1:, 0] > 0)) + 1
@@ -269,14 +265,15 @@ class FactoredMoment(Exercise):
     title = "A second moment of rows and columns"
     answer = "scale_by_factored_rms"
     properties = {
-        "matrix": Property("divides a matrix by the root of the factored moment", 2, see="5.4"),
-        "first": Property("corrects the bias: the first steps are as long as the later ones", 1,
+        "matrix": Property("divides a matrix by the root of the factored moment", 1.5,
+                           see="5.4"),
+        "first": Property("corrects the bias: the first steps are as long as the later ones", 0.75,
                           see="5.4"),
-        "vector": Property("keeps the whole moment of vectors and scalars", 1, see="5.4"),
-        "stack": Property("factors each matrix of a stack by itself", 1, see="5.4"),
-        "tiny": Property("is right for gradients of 1e-12, and 0 for gradients of 0", 1.5,
+        "vector": Property("keeps the whole moment of vectors and scalars", 0.75, see="5.4"),
+        "stack": Property("factors each matrix of a stack by itself", 0.75, see="5.4"),
+        "tiny": Property("is right for gradients of 1e-12, and 0 for gradients of 0", 1.25,
                          see="5.4"),
-        "memory": Property("remembers rows and columns, never a matrix", 1.5, see="5.4"),
+        "memory": Property("remembers rows and columns, never a matrix", 1, see="5.4"),
     }  # fmt: skip
     points = 6
     difficulty = 3
@@ -375,12 +372,13 @@ class StableDecay(Exercise):
     title = "Warm-up, stable, decay"
     answer = "warmup_stable_decay"
     properties = {
-        "value": Property("is right in the three stages, and behind them", 2, see="5.8"),
+        "value": Property("is right in the three stages, and behind them", 1.5, see="5.8"),
         "edges": Property("may have stages of no steps", 1, see="5.8"),
         "late": Property("is exact to one step also after two billion", 1, see="5.8"),
-        "array": Property("takes step counts of any shape, and gives float32", 1, see="5.8"),
-        "refuses": Property("refuses a negative number of steps with a ValueError", 1, see="5.8"),
-    }
+        "array": Property("takes step counts of any shape, and gives float32", 0.75, see="5.8"),
+        "refuses": Property("refuses a negative number of steps with a ValueError", 0.75,
+                            see="5.8"),
+    }  # fmt: skip
     points = 5
     difficulty = 2
     importance = 2
@@ -478,14 +476,14 @@ class Accumulate(Exercise):
     title = "Gradient accumulation around any optimizer"
     answer = "accumulate"
     properties = {
-        "value": Property("takes the optimizer's step on the mean of the gradients", 2, see="5.10"),
-        "waits": Property("gives zeros in all calls between", 1, see="5.10"),
-        "narrow": Property("adds up bfloat16 gradients in float32", 1.5, see="5.5"),
-        "broken": Property(
-            "leaves out a gradient that is not finite, in all leaves", 2, see="5.10"
-        ),
+        "value": Property("takes the optimizer's step on the mean of the gradients", 1.5,
+                          see="5.10"),
+        "waits": Property("gives zeros in all calls between", 0.75, see="5.10"),
+        "narrow": Property("adds up bfloat16 gradients in float32", 1.25, see="5.5"),
+        "broken": Property("leaves out a gradient that is not finite, in all leaves", 1.5,
+                           see="5.10"),
         "once": Property("is one program for all calls, which may be scanned", 1, see="5.8"),
-    }
+    }  # fmt: skip
     points = 6
     difficulty = 3
     importance = 3
@@ -626,10 +624,10 @@ class PerLabel(Exercise):
     title = "One optimizer for each label"
     answer = "per_label"
     properties = {
-        "value": Property("moves each leaf as the optimizer of its label does", 2, see="5.11"),
-        "apart": Property("shows an optimizer no leaf of another label", 1.5, see="5.11"),
-        "memory": Property("remembers for each leaf what its own optimizer needs, and no more", 1.5,
-                           see="5.11"),
+        "value": Property("moves each leaf as the optimizer of its label does", 1.5, see="5.11"),
+        "apart": Property("shows an optimizer no leaf of another label", 1.25, see="5.11"),
+        "memory": Property("remembers for each leaf what its own optimizer needs, and no more",
+                           1.25, see="5.11"),
         "function": Property("takes labels as a function of the parameters", 1, see="5.11"),
         "typos": Property("refuses labels and optimizers that have no partner", 1, see="5.11"),
     }  # fmt: skip

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from helpers import expect
 from helpers.exercise import Case, Exercise, Property, Row, error_name
 from helpers.quiz import Question
+from helpers.tracing import largest_array
 
 Array = npt.NDArray[Any]
 Tree = Any
@@ -182,8 +183,9 @@ class OwnTrainState(Exercise):
         "static": Property("keeps rate and decay in its structure, which compares by value", 1.5,
                            "7.8"),
         "value": Property("takes float64's steps, every leaf in its dtype", 1.5, "7.9"),
-        "holds": Property("can be created under `vmap`, and rebuilt around any leaves", 1, "7.7"),
-        "frozen": Property("can't be assigned to, and is not changed by a step", 1, "7.8"),
+        "holds": Property("can be created under `vmap`, and rebuilt around any leaves", 0.75,
+                          "7.7"),
+        "frozen": Property("can't be assigned to, and is not changed by a step", 0.75, "7.8"),
     }  # fmt: skip
     points = 6
     difficulty = 2
@@ -192,7 +194,8 @@ class OwnTrainState(Exercise):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("a new state", "form", *training(rng), about=["leaves"])
-        yield Case("two states with equal numbers", "static", *training(rng), about=["static"])
+        yield Case("two states of equal rate and decay, and one of another decay", "static",
+                   *training(rng), about=["static"])  # fmt: skip
         yield Case("three steps", "steps", *training(rng), about=["value"])
         yield Case("a vmap, and other leaves", "holds", *training(rng), about=["holds"])
         yield Case("an assignment, and a step", "frozen", *training(rng), about=["frozen"])
@@ -248,7 +251,7 @@ class OwnTrainState(Exercise):
         if task == "form":
             names = [f"params/{n}" for n, _ in leaves] + [f"ema/{n}" for n, _ in leaves]
             yield same_items("leaves", seen["paths"], [*names, "step", "key"], "leaves")
-            hint = "The average is float32, whatever the params are; the step is a strong int32."
+            hint = "The average is float32, whatever the params are; the step is an int32 array."
             yield same_items("leaves", seen["form"], forms(leaves), "leaves", hint=hint)
             yield from self.numbers("leaves", case, seen, steps=0)
         elif task == "static":
@@ -265,7 +268,7 @@ class OwnTrainState(Exercise):
             hint = "Gradients are float32; each parameter keeps its own dtype."
             yield same_items("value", seen["form"], forms(leaves), "leaves", hint=hint)
             yield from self.numbers("value", case, seen, steps=len(grads))
-            hint = "A leaf that changes its dtype, or is weakly typed at first, costs a second one."
+            hint = "A leaf that changes its dtype, or is weakly typed only at first, costs another."
             yield expect.equal("value", seen["traces"], 1, unit="traces in three steps", hint=hint)
         elif task == "frozen":
             yield expect.at_least("frozen", seen["leaves"], 4, unit="leaves")
@@ -289,23 +292,38 @@ class OwnTrainState(Exercise):
             ("ema", want[1], 1e-5, 1e-4),
         ):
             for (name, exact), got in zip(trees, seen[part], strict=True):
-                yield expect.close(
-                    key, got, exact, rtol=rtol, atol=atol, hint=f"That is {part}/{name}."
-                )
+                hint = f"That is {part}/{name}."
+                if (part, name) == ("params", "near"):
+                    hint += " The last step cancels it almost: round once, after subtracting."
+                    rtol, atol = 3e-3, 0.0
+                yield expect.close(key, got, exact, rtol=rtol, atol=atol, hint=hint)
         yield expect.equal(key, int(seen["step"]), steps, unit="steps")
         yield expect.equal(key, seen["key"], key_data, hint="The key stays as it is.")
 
 
-def training(rng: np.random.Generator) -> tuple[Any, ...]:
-    """Params with a float16 leaf, three float32 gradients, a key's data, a rate and a decay."""
+def training(rng: np.random.Generator, rate: float = CENTS) -> tuple[Any, ...]:
+    """Params with float16 leaves, three float32 gradients, a key's data, the rate and a decay.
+
+    The leaf "near" ends at what float16's spacing between 1/2 and 1 can't tell from its neighbours:
+    it is lost where the step is rounded before it is subtracted.
+    """
 
     def numbers(*shape: int) -> Array:
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
 
-    params = {"body": {"w": numbers(3, 2)}, "b": numbers(2).astype(np.float16)}
-    grads = [{"body": {"w": numbers(3, 2)}, "b": numbers(2)} for _ in range(3)]
+    params = {
+        "body": {"w": numbers(3, 2)},
+        "b": numbers(2).astype(np.float16),
+        "near": np.ones(2, np.float16),
+    }
+    rest = 2.0**-11 * (rng.integers(1, 4, 2) + rng.uniform(0.3, 0.7, 2))
+    paths = np.stack([np.zeros(2), np.zeros(2), 1 - rest])
+    grads = [
+        {"body": {"w": numbers(3, 2)}, "b": numbers(2), "near": (step / rate).astype(np.float32)}
+        for step in paths
+    ]
     key_data = rng.integers(0, 2**32, 2, dtype=np.uint32)
-    return params, grads, key_data, CENTS, 0.99
+    return params, grads, key_data, rate, 0.99
 
 
 def named(tree: Tree, path: tuple[str, ...] = ()) -> list[tuple[str, Array]]:
@@ -386,12 +404,12 @@ class ParameterTable(Exercise):
     title = "A parameter table"
     answer = "parameter_table"
     properties = {
-        "rows": Property("lists each leaf once, in the tree's order, with shape and dtype", 1,
+        "rows": Property("lists each leaf once, in the tree's order, with shape and dtype", 0.75,
                          "7.10"),
-        "paths": Property("names each leaf by its path, whatever the containers", 1, "7.10"),
-        "bytes": Property("counts bytes exactly, from shapes alone", 1.5, "7.10"),
+        "paths": Property("names each leaf by its path, whatever the containers", 0.75, "7.10"),
+        "bytes": Property("counts bytes exactly, from shapes alone", 1.25, "7.10"),
         "shares": Property("gives each leaf its share, 0 where there are no bytes", 0.5, "7.10"),
-        "subtotals": Property("adds up all that lies under each prefix, cut between keys", 2,
+        "subtotals": Property("adds up all that lies under each prefix, cut between keys", 1.75,
                               "7.10"),
     }  # fmt: skip
     points = 5
@@ -401,10 +419,12 @@ class ParameterTable(Exercise):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("dicts, lists, a NamedTuple and a dataclass", zoo(*rng.integers(2, 9, 3)), "jax")
-        yield Case("shapes alone, one of them 70,000 × 70,000", giant(70_000), "shapes")
+        yield Case("shapes alone, one of them 70,000 × 70,000", giant(70_000), "shapes",
+                   about=["bytes"])  # fmt: skip
         yield Case("keys that begin alike, or hold a slash", alike_keys(), "numpy")
         nothing = ["dict", [["a", leaf(0, 3)], ["b", ["list", [leaf(0)]]]]]
         yield Case("a tree without a byte", nothing, "numpy", about=["shares"])
+        yield Case("one array alone", leaf(3, 2), "numpy", about=["paths", "subtotals"])
         empty = ["dict", [["a", ["none"]]]]
         yield Case("a tree without a leaf", empty, "numpy", about=["rows", "subtotals"])
 
@@ -432,6 +452,11 @@ class ParameterTable(Exercise):
         }
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
+        about = case.about or self.properties
+        yield from (row for row in self.compared(case, seen) if row.key in about)
+
+    def compared(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
+        """Rows on all properties."""
         plan, _ = case
         leaves = [(path, shape, dtype) for path, (_, shape, dtype) in walk(plan)]
         shapes = [f"{dtype}{shape}" for _, shape, dtype in leaves]
@@ -450,7 +475,8 @@ class ParameterTable(Exercise):
                 prefix = "/".join(path[:length])
                 want[prefix] = want.get(prefix, 0) + size
         yield same_items("subtotals", seen["prefixes"], sorted(want), "prefixes", hint=(
-            "A prefix is the path of a container: all keys of a leaf but the last ones."
+            "A prefix is the path of a container: the first keys of a leaf's path, from none to"
+            " all but the last."
         ))  # fmt: skip
         for prefix, size in want.items():
             hint = f"That is the prefix {prefix!r}."
@@ -499,12 +525,12 @@ class MaskByPath(Exercise):
     answer = "mask_by_path"
     properties = {
         "first": Property("gives each leaf the value of the first pattern that fits its whole path",
-                          2, "7.11"),
+                          1.75, "7.11"),
         "default": Property("gives `default` to all others, and takes False for a value", 1,
                             "7.11"),
         "structure": Property("has the structure of the params, with the values themselves for"
                               " leaves", 1, "7.11"),
-        "unmatched": Property("refuses a pattern that fits no path, and only such a one", 1.5,
+        "unmatched": Property("refuses a pattern that fits no path, and only such a one", 1.25,
                               "7.11"),
     }  # fmt: skip
     points = 5
@@ -630,12 +656,14 @@ class OwnContainer(Exercise):
     title = "A container of your own, registered with keys"
     answer = "LowRank"
     properties = {
-        "value": Property("multiplies as scale · left · right, also in gradients", 1.5, "7.12"),
-        "leaves": Property("has two leaves, `left` and `right`, in this order", 1, "7.12"),
-        "static": Property("keeps the scale in its structure, and nothing else", 1.5, "7.8"),
-        "holds": Property("is rebuilt around whatever leaves: stacks, slices, words", 2, "7.12"),
+        "value": Property("multiplies as scale · left · right, also in gradients", 1, "7.12"),
+        "thin": Property("multiplies factor by factor, and never makes the whole matrix", 1,
+                         "7.12"),
+        "leaves": Property("has two leaves, `left` and `right`, in this order", 0.5, "7.12"),
+        "static": Property("keeps the scale in its structure, and nothing else", 1, "7.8"),
+        "holds": Property("is rebuilt around whatever leaves: stacks, slices, words", 1.5, "7.12"),
         "refuses": Property("refuses factors that don't fit, where people call it", 1, "7.12"),
-    }
+    }  # fmt: skip
     points = 6
     difficulty = 3
     importance = 2
@@ -643,6 +671,7 @@ class OwnContainer(Exercise):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("a product and its gradient", "value", *factors(rng), about=["value"])
+        yield Case("a product at 50,000 × 70,000", "thin", *factors(rng), about=["thin"])
         yield Case("its leaves", "leaves", *factors(rng), about=["leaves"])
         yield Case("its structure", "static", *factors(rng), about=["static"])
         yield Case("a stack, a slice, and words", "holds", *factors(rng), about=["holds"])
@@ -658,6 +687,11 @@ class OwnContainer(Exercise):
         if task == "value":
             (_, product), slopes = squared_product()(matrix, x)
             return {"product": product, "left": slopes.left, "right": slopes.right}
+        if task == "thin":
+            shapes = (LARGE[0], 3), (3, LARGE[1]), (LARGE[1],)
+            large = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
+            made = largest_array(lambda left, right, x: low_rank(left, right, scale) @ x, *large)
+            return {"whole": made >= math.prod(LARGE)}
         if task == "leaves":
             return {"paths": paths(matrix), "form": form(matrix), "shape": list(matrix.shape)}
         if task == "static":
@@ -697,6 +731,9 @@ class OwnContainer(Exercise):
             for name, want in slopes.items():
                 hint = f"That is the gradient of {name}."
                 yield expect.close("value", seen[name], want, rtol=1e-2, atol=5e-2, hint=hint)
+        elif task == "thin":
+            words = "an array of 50,000 × 70,000 numbers", "no array larger than a factor"
+            yield either("thin", seen["whole"], False, *words)
         elif task == "leaves":
             yield same_items("leaves", seen["paths"], ["left", "right"], "leaves")
             want = [f"float32{left.shape}", f"float32{right.shape}"]
@@ -725,6 +762,9 @@ class OwnContainer(Exercise):
             shape = [2, right.shape[1]]
             yield same_shape("holds", seen["half"], shape, hint=hint)
 
+
+LARGE = 50_000, 70_000
+"""Rows and columns of a matrix that only its factors fit into memory."""
 
 STRUCTURES = {
     "twin": "Two matrices of equal scale have equal structures.",
@@ -797,11 +837,13 @@ class TreeToVector(Exercise):
     answer = ("to_vector", "from_vector")
     properties = {
         "vector": Property("puts all floating leaves into one float32 vector, in the tree's order",
-                           1.5, "7.13"),
-        "back": Property("gives each floating leaf its shape, dtype and numbers back", 1.5, "7.13"),
-        "others": Property("leaves integers, bools and keys out, and takes them from `like`", 1.5,
+                           1.25, "7.13"),
+        "back": Property("gives each floating leaf its shape, dtype and numbers back", 1.25,
+                         "7.13"),
+        "bfloat16": Property("takes bfloat16 for floating, on both ways", 1, "7.13"),
+        "others": Property("leaves integers, bools and keys out, and takes them from `like`", 1.25,
                            "7.13"),
-        "length": Property("refuses a vector that is too short or too long", 1, "7.13"),
+        "length": Property("refuses a vector that is too short or too long", 0.75, "7.13"),
         "slopes": Property("can be differentiated", 0.5, "7.13"),
     }  # fmt: skip
     points = 6
@@ -810,29 +852,30 @@ class TreeToVector(Exercise):
     minutes = 20
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield Case("floats of three widths, a step, a mask and a key", *numbers_of(rng), False)
-        yield Case(
-            "its gradient", *numbers_of(rng), True, about=["slopes"],
-        )  # fmt: skip
-        yield Case(
-            "a tree without a float", {"step": np.int32(3)}, [], False, about=["vector", "others"]
-        )
+        yield Case("floats of two widths, a step and a mask", numbers_of(rng, MIXED), False,
+                   about=["vector", "back", "others", "length"])  # fmt: skip
+        yield Case("a bfloat16 leaf", numbers_of(rng, ["m", "w"]), False, about=["bfloat16"])
+        yield Case("a key", numbers_of(rng, ["key", "w"]), False, about=["others"])
+        yield Case("a tree without a float", numbers_of(rng, ["step"]), False, about=["vector"])
+        yield Case("a gradient", numbers_of(rng, ["w"]), True, about=["slopes"])
 
     def probe(
         self, to_vector: Callable[..., Any], from_vector: Callable[..., Any],
-        arrays: Mapping[str, Array], key_data: Sequence[int], slopes: bool,
+        arrays: Mapping[str, Array], slopes: bool,
     ) -> Mapping[str, Any]:  # fmt: skip
         import jax
         import jax.numpy as jnp
 
-        tree = mixed_tree(arrays, key_data)
-        if slopes:
-            return {"slope": slope_of(from_vector)(jax.jit(to_vector)(tree), tree)}
+        tree = mixed_tree(arrays)
         vector = jax.jit(to_vector)(tree)
-        seen = {"vector": vector, "dtype": str(vector.dtype)}
-        like = jax.tree.map(lambda leaf: leaf, tree)
-        rebuilt = jax.jit(from_vector)(vector, like)
-        seen |= {
+        if slopes:
+            return {"slope": slope_of(from_vector)(vector, tree)}
+        zeroed = {name: np.zeros_like(x) if name in FLOATS else x for name, x in arrays.items()}
+        rebuilt = jax.jit(from_vector)(vector, mixed_tree(zeroed))
+        size = vector.shape[0]
+        return {
+            "vector": vector,
+            "dtype": str(vector.dtype),
             "form": form(rebuilt),
             "same": alike(rebuilt, tree),
             "leaves": [
@@ -841,40 +884,46 @@ class TreeToVector(Exercise):
                                           else np.asarray(x).dtype)
                 for x in jax.tree.leaves(rebuilt)
             ],
+            "refused": {
+                str(extra): error_name(functools.partial(
+                    jax.eval_shape, from_vector,
+                    jax.ShapeDtypeStruct((size + extra,), jnp.float32), tree,
+                ))
+                for extra in (-1, 1) if size
+            },
         }  # fmt: skip
-        size = vector.shape[0]
-        seen["refused"] = {
-            str(extra): error_name(functools.partial(
-                jax.eval_shape, from_vector,
-                jax.ShapeDtypeStruct((size + extra,), jnp.float32), tree,
-            ))
-            for extra in (-1, 1) if size
-        }  # fmt: skip
-        return seen
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
-        arrays, key_data, slopes = case
+        arrays, slopes = case
         floats = [arrays[name] for name in FLOATS if name in arrays]
         want = np.concatenate([leaf.astype(np.float64).ravel() for leaf in floats] or [np.zeros(0)])
         if slopes:
             hint = "That is the gradient of Σ v², taken through `from_vector`."
             yield expect.close("slopes", seen["slope"], 2 * want, rtol=1e-2, atol=1e-3, hint=hint)
             return
-        yield expect.equal("vector", seen["dtype"], "float32")
-        yield expect.close("vector", seen["vector"], want, rtol=0)
+        about = case.about or self.properties
+        yield from (row for row in self.both_ways(arrays, want, seen) if row.key in about)
+
+    def both_ways(
+        self, arrays: Mapping[str, Array], want: Array, seen: Mapping[str, Any]
+    ) -> Iterator[Row]:
+        """Rows on the vector, the tree made of it, and vectors of other lengths."""
+        there, back = ("bfloat16", "bfloat16") if "m" in arrays else ("vector", "back")
+        yield expect.equal(there, seen["dtype"], "float32")
+        yield expect.close(there, seen["vector"], want, rtol=0)
         words = "the structure of `like`", "another structure"
         yield either("others", seen["same"], True, *words)
-        expected = sorted_mixed(arrays, key_data)
+        expected = sorted_mixed(arrays)
         if len(seen["form"]) != len(expected):
-            for key in ("back", "others"):
+            for key in (back, "others"):
                 said = f"{len(seen['form'])} leaves"
                 yield expect.true(key, False, seen=said, expected=f"{len(expected)} leaves")
             return
         for place, (name, kind, value) in enumerate(expected):
-            key = "back" if name in FLOATS else "others"
+            key = back if name in FLOATS else "others"
             hint = f"That is the leaf “{name}”."
             yield expect.equal(key, seen["form"][place], kind, hint=hint)
-            same = expect.close if key == "back" else expect.equal
+            same = expect.close if name in FLOATS else expect.equal
             yield same(key, seen["leaves"][place], value, hint=hint)
         for extra, error in seen["refused"].items():
             hint = f"That vector is too {'short' if extra == '-1' else 'long'} by one."
@@ -884,9 +933,14 @@ class TreeToVector(Exercise):
 FLOATS = {"a": "float16", "empty": "float32", "m": "bfloat16", "w": "float32"}
 """The floating leaves of exercise 7.5 in the tree's order, and their dtypes."""
 
+LEAVES = ("a", "step", "empty", "key", "m", "on", "w")
+"""All that may be in that tree, in its order."""
 
-def numbers_of(rng: np.random.Generator) -> tuple[dict[str, Array], list[int]]:
-    """Arrays by name, whose numbers are exact in bfloat16, and the data of a key."""
+MIXED = ("a", "step", "empty", "on", "w")
+
+
+def numbers_of(rng: np.random.Generator, names: Sequence[str]) -> dict[str, Array]:
+    """Arrays of these names; floats are exact in bfloat16, and the key is its data."""
 
     def eighths(*shape: int) -> Array:
         return (rng.integers(-127, 128, shape) / 8).astype(np.float32)
@@ -898,44 +952,40 @@ def numbers_of(rng: np.random.Generator) -> tuple[dict[str, Array], list[int]]:
         "empty": eighths(0, 2),
         "step": np.array(2**24 + 1 + 2 * rng.integers(100), np.int32),
         "on": rng.integers(0, 2, 3).astype(bool),
+        "key": rng.integers(0, 2**32, 2, dtype=np.uint32),
     }
-    return arrays, [int(each) for each in rng.integers(0, 2**32, 2)]
+    return {name: arrays[name] for name in names}
 
 
-def mixed_tree(arrays: Mapping[str, Array], key_data: Sequence[int]) -> Tree:
-    """The tree of exercise 7.5, JAX arrays in a nest of dicts, a list and a None. For probes."""
+def mixed_tree(arrays: Mapping[str, Array]) -> Tree:
+    """These JAX arrays in a nest of dicts and a list; None in the place of others. For probes."""
     import jax
     import jax.numpy as jnp
 
-    parts = {
-        name: jax.device_put(np.asarray(array, jnp.dtype(FLOATS.get(name, array.dtype))))
-        for name, array in arrays.items()
-    }
-    if "w" not in parts:
-        return parts
-    key = jax.random.wrap_key_data(jax.device_put(np.array(key_data, np.uint32)))
-    return {
-        "a": parts["a"],
-        "b": [parts["step"], None, parts["empty"]],
-        "key": key,
-        "layers": {"m": parts["m"], "on": parts["on"], "w": parts["w"]},
-    }
-
-
-def sorted_mixed(
-    arrays: Mapping[str, Array], key_data: Sequence[int]
-) -> list[tuple[str, str, Array]]:
-    """Name, form and numbers of each leaf of `mixed_tree`, in its order."""
-    order = ("a", "step", "empty", "key", "m", "on", "w") if "w" in arrays else tuple(arrays)
-    found = []
-    for name in order:
+    def part(name: str) -> Any:
+        if name not in arrays:
+            return None
         if name == "key":
-            found.append((name, "key<fry>()", np.array(key_data, np.uint32)))
-        else:
-            array = np.asarray(arrays[name])
-            kind = f"{FLOATS.get(name, array.dtype)}{array.shape}"
-            found.append((name, kind, array))
-    return found
+            return jax.random.wrap_key_data(jax.device_put(arrays[name]))
+        dtype = jnp.dtype(FLOATS.get(name, arrays[name].dtype))
+        return jax.device_put(np.asarray(arrays[name], dtype))
+
+    return {
+        "a": part("a"),
+        "b": [part("step"), None, part("empty")],
+        "key": part("key"),
+        "layers": {name: part(name) for name in ("m", "on", "w")},
+    }
+
+
+def sorted_mixed(arrays: Mapping[str, Array]) -> list[tuple[str, str, Array]]:
+    """Name, form and numbers of each leaf of `mixed_tree`, in its order."""
+
+    def kind(name: str, array: Array) -> str:
+        return "key<fry>()" if name == "key" else f"{FLOATS.get(name, array.dtype)}{array.shape}"
+
+    there = [(name, np.asarray(arrays[name])) for name in LEAVES if name in arrays]
+    return [(name, kind(name, array), array) for name, array in there]
 
 
 @functools.cache

@@ -102,10 +102,12 @@ class Data(Exercise):
     title = "Data: a stratified split, and batches of any number of examples"
     answer = ("split", "batches")
     properties = {
-        "once": Property("puts every example on exactly one side of the split", 1, see="10.2"),
-        "strata": Property("holds out as many as asked of each class, by the key", 1.5, "10.2"),
-        "all": Property("batches every example once, with its own label", 1.5, see="10.3"),
-        "padding": Property("fills up with zeros, label −1 and mask False, and no more", 1, "10.3"),
+        "once": Property("puts every example on exactly one side of the split", 0.75, see="10.2"),
+        "strata": Property("holds out as many as asked of each class, by the key", 1.25, "10.2"),
+        "all": Property("batches every example once, with its own label", 1.25, see="10.3"),
+        "padding": Property(
+            "fills up with zeros, label −1 and mask False, and no more", 0.75, "10.3"
+        ),
         "order": Property("mixes the batches anew for each key", 1, see="10.3"),
     }
     points = 5

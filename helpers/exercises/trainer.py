@@ -404,10 +404,10 @@ class Stopping(Exercise):
     title = "An early-stopping callback"
     answer = "EarlyStopping"
     properties = {
-        "stops": Property("stops at the evaluation at which patience runs out", 2, "9.8"),
+        "stops": Property("stops at the evaluation at which patience runs out", 1.5, "9.8"),
         "better": Property("counts as better what is better by more than `margin`", 1, "9.8"),
-        "nan": Property("takes no NaN for an improvement", 1, "9.8"),
-        "kept": Property("keeps a copy of the best run that later steps don't delete", 1, "9.7"),
+        "nan": Property("takes no NaN for an improvement", 0.75, "9.8"),
+        "kept": Property("keeps a copy of the best run that later steps don't delete", 0.75, "9.7"),
         "resumes": Property("goes on from its state as if nothing had happened", 1, "9.8"),
     }
     points = 5

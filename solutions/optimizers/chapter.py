@@ -62,7 +62,7 @@ from helpers import (
     quiz,
     to64,
 )
-from helpers.trees import Tree, clip_to_norm, global_norm
+from helpers.trees import Tree
 
 # %% [markdown]
 # ## 5.1 A pair of functions
@@ -281,6 +281,12 @@ assert_close(ends[1.0], 1.5**5, rtol=1e-6)
 # 0.1. ❌ Behind it, the limit is one for steps, and a gradient ten times as long passes untouched.
 
 # %% tags=["given"]
+# quote: helpers.trees.global_norm
+
+
+# quote: helpers.trees.clip_to_norm
+
+
 # quote: helpers.optim.clip_by_global_norm
 
 
@@ -596,21 +602,36 @@ assert np.isnan(plain) and np.isfinite(mended)
 
 # %% tags=["claim"]
 @partial(jax.jit, static_argnums=0)
-def averaged(dtype):
-    """A moving average that starts at 1 and sees 1.5, a thousand times."""
+def averaged(dtype, target):
+    """A moving average that starts at 1 and sees the target, a thousand times."""
 
     def step(average, _):
-        return (0.999 * average + 0.001 * jnp.asarray(1.5, dtype)).astype(dtype), None
+        return (0.999 * average + 0.001 * target.astype(dtype)).astype(dtype), None
 
     return jax.lax.scan(step, jnp.ones((), dtype), length=1000)[0]
 
 
-ends = {dtype: float(averaged(dtype)) for dtype in ("float32", "bfloat16")}
+ends = {dtype: float(averaged(dtype, np.float32(1.5))) for dtype in ("float32", "bfloat16")}
 for dtype, end in ends.items():
     print(f"from 1 towards 1.5, after 1000 steps in {dtype:8}: {end:.4f}")
 assert_close(ends["float32"], 1.5 - 0.5 * 0.999**1000, rtol=1e-4)
 assert ends["bfloat16"] == 1.0
 assert float(jnp.finfo(jnp.bfloat16).eps) == 1 / 128
+
+# %% [markdown]
+# ❌ The constant itself is lost, too. The bfloat16 numbers next to 0.999 are 0.996 and 1, and it is
+# rounded to 1. What is multiplied by it never decays: an average that is to forget what it saw, and
+# sees zeros for a thousand steps, forgets nothing.
+
+# %% tags=["claim"]
+decay = jnp.asarray(0.999, jnp.bfloat16)
+below = np.nextafter(jnp.ones((), jnp.bfloat16), jnp.zeros((), jnp.bfloat16))
+left = {dtype: float(averaged(dtype, np.float32(0))) for dtype in ("float32", "bfloat16")}
+print(f"0.999 in bfloat16 is {float(decay)}, the number below {float(below):.3f}")
+print(f"1 after 1000 zeros: {left['float32']:.3f} in float32, {left['bfloat16']} in bfloat16")
+assert decay == 1 and float(below) == 1 - 2**-8
+assert_close(left["float32"], 0.999**1000, rtol=1e-3)
+assert left["bfloat16"] == 1.0
 
 # %% [markdown]
 # Adam's second moment is such an average. It starts at zero, where bfloat16 is fine, and climbs
@@ -845,10 +866,10 @@ def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
 # - With one axis or none, V is the moving average of g² + eps itself, divided by 1 − b2ᵗ.
 # - The update is g / √V.
 #
-# It is float32 throughout, and it has to be right for gradients of size 1e-12, and exactly 0 for a
-# leaf whose gradients are all 0, with `eps` = 1e-30. Mind what R · C is then. The state holds rows,
-# columns and whole moments of vectors in float32, and at most 8 bytes more; never an array of a
-# matrix's shape. The check jits `update`.
+# The gradients are float32, and so is all that is computed from them. It has to be right for
+# gradients of size 1e-12, and exactly 0 for a leaf whose gradients are all 0, with `eps` = 1e-30.
+# Mind what R · C is then. The state holds rows, columns and whole moments of vectors in float32,
+# and at most 8 bytes more; never an array of a matrix's shape. The check jits `update`.
 
 
 # %% tags=["starter"] exercise="5.2"
@@ -891,8 +912,8 @@ def scale_by_factored_rms(b2=0.999, eps=1e-30):
 # whose steps don't grow with the gradient? It survives the step, and then hardly moves: the
 # square of that gradient is in its second moment, and leaves it by a thousandth a step.
 #
-# ✅ Clipping in front of it takes care of both. `clip_by_global_norm` of §5.2 measures the length
-# over all leaves together and scales them by one factor, which leaves the direction as it is.
+# ✅ Clipping in front of it takes care of both. `clip_to_norm` of §5.2 measures the length over all
+# leaves together and scales them by one factor, which leaves the direction as it is.
 
 # %% tags=["claim"]
 spiky = np.ones(1500, np.float32)
@@ -1290,13 +1311,20 @@ describe(
 )
 
 # %% [markdown]
-# The other half of the story is how the rate was found. The next figure shows the last loss for
-# all rates. Descent and momentum work up to a limit and diverge beyond it; the best rate lies
-# next to the cliff. Adam never diverges, for its steps don't grow with the gradient. But with a
-# large rate it has no way of taking small steps, and wanders about the minimum. The schedule takes
-# the rate down at the end, and then *every* rate from 0.1 to 1 ends below 1e-6.
+# The other half of the story is how the rate was found. With more than half of the 25 rates Adam
+# ends below 1, and with a few less on a schedule: that goes through rates that are smaller still,
+# so a rate that is too small becomes worse. What it mends is the other end. The next figure shows
+# the last loss for all rates. Descent and momentum work up to a limit and diverge beyond it; the
+# best rate lies next to the cliff. Adam never diverges, for its steps don't grow with the gradient.
+# But with a large rate it has no way of taking small steps, and wanders about the minimum. The
+# schedule takes the rate down at the end, and then *every* rate from 0.1 to 1 ends below 1e-6.
 
 # %% tags=["claim"]
+scheduled_name = names[-1]
+assert len(rates) / 2 < usable[scheduled_name] < usable["Adam"]
+small = rates < 1e-3
+assert np.all(finals[scheduled_name][small] > finals["Adam"][small])
+
 large = rates > 0.0999
 print("the worst of the rates from 0.1 to 1:")
 for name in names:

@@ -30,7 +30,7 @@ class HiddenLion(Lion):
         about = ["direction", "decay", "narrow", "memory"]
         yield Case("other numbers", *lion_inputs(rng, "constant"), False, about=about)
         yield Case("other numbers on a schedule", *lion_inputs(rng, "schedule"), False,
-                   about=["direction", "schedule"])  # fmt: skip
+                   about=["schedule"])  # fmt: skip
 
 
 class HiddenFactoredMoment(FactoredMoment):

@@ -412,6 +412,34 @@ class TrainState:
 create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
+# %% 7.1 wrong: rounds the step before it subtracts
+# A float16 between 1/2 and 1 knows no steps below 2⁻¹¹. A step of 0.9993 becomes 0.9995 there, and
+# 1 − 0.9995 is wrong by a third. Subtract in float32, and round once.
+# see: 7.9
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TrainState:
+    params: Tree
+    ema: Tree
+    step: Array
+    key: Array
+    rate: float = field(metadata={"static": True})
+    decay: float = field(metadata={"static": True})
+
+    @classmethod
+    def create(cls, params, key, *, rate, decay):
+        ema = jax.tree.map(lambda p: p.astype(jnp.float32), params)
+        return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
+
+    def apply_gradients(self, grads):
+        params = jax.tree.map(lambda p, g: p - (self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: converts in __post_init__
 # JAX rebuilds the state by calling the class, with whatever the leaves are: shapes, words,
 # tracers. A constructor that converts them raises, or makes arrays of what were none.
@@ -669,7 +697,7 @@ def parameter_table(params):
         return jax.tree_util.keystr(path, simple=True, separator="/")
 
     leaves = jax.tree.leaves_with_path(params)
-    sizes = [np.zeros_like(leaf).nbytes for _, leaf in leaves]
+    sizes = [leaf.nbytes for _, leaf in leaves]
     total = sum(sizes)
     rows, subtotals = [], {"": 0}
     for (path, leaf), size in zip(leaves, sizes):
@@ -1150,6 +1178,50 @@ def mask_by_path(params, rules, default=False):
 
     mask = jax.tree.map_with_path(value_of, params)
     return mask
+
+
+# %% 7.3 wrong: the last pattern wins, and none is refused
+# Two things: rules that overwrite what an earlier one said, where the first should decide; and a
+# pattern that fits nothing, of which nobody hears.
+# see: 7.11
+def mask_by_path(params, rules, default=False):
+    def value_of(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        found = default
+        for pattern, value in rules:
+            if fnmatch.fnmatchcase(name, pattern):
+                found = value
+        return found
+
+    return jax.tree.map_with_path(value_of, params)
+
+
+# %% 7.3 wrong: a part is enough, and no pattern is refused
+# Two things: a pattern speaks of the whole path, not of a part of it; and one that fits nothing is
+# an error.
+# see: 7.11
+def mask_by_path(params, rules, default=False):
+    def value_of(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        for pattern, value in rules:
+            if fnmatch.fnmatchcase(name, f"*{pattern}*"):
+                return value
+        return default
+
+    return jax.tree.map_with_path(value_of, params)
+
+
+# %% 7.3 wrong: takes False for nothing, and refuses no pattern
+# Two things: a rule that says False was found, and decides; and a pattern that fits nothing is an
+# error.
+# see: 7.11
+def mask_by_path(params, rules, default=False):
+    def value_of(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        fitting = (value for pattern, value in rules if fnmatch.fnmatchcase(name, pattern))
+        return next(fitting, None) or default
+
+    return jax.tree.map_with_path(value_of, params)
 
 
 # %% 7.3 wrong: refuses a pattern in the shade
@@ -1684,6 +1756,63 @@ class LowRank:
         return self.scale * (self.left @ (self.right @ x))
 
 
+# %% 7.4 wrong: a shape that only the constructor sets
+# JAX rebuilds the matrix without the constructor, so what that alone sets is missing afterwards.
+# Compute the shape from the leaves, in a property.
+# see: 7.12
+@jax.tree_util.register_pytree_with_keys_class
+class LowRank:
+    def __init__(self, left, right, scale=1.0):
+        if np.ndim(left) != 2 or np.ndim(right) != 2 or left.shape[1] != right.shape[0]:
+            raise ValueError("the factors don't fit")
+        self.left, self.right, self.scale = left, right, scale
+        self.shape = left.shape[0], right.shape[1]
+
+    def tree_flatten_with_keys(self):
+        keys = [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in ("left", "right")]
+        return keys, self.scale
+
+    @classmethod
+    def tree_unflatten(cls, scale, children):
+        matrix = object.__new__(cls)
+        matrix.left, matrix.right = children
+        matrix.scale = scale
+        return matrix
+
+    def __matmul__(self, x):
+        return self.scale * (self.left @ (self.right @ x))
+
+
+# %% 7.4 wrong: makes the whole matrix
+# `left @ right` is the n × m matrix that the two factors are there to avoid: at 50,000 × 70,000 it
+# takes 14 GB. Multiply with the right factor first: `left @ (right @ x)`.
+# see: 7.12
+@jax.tree_util.register_pytree_with_keys_class
+class LowRank:
+    def __init__(self, left, right, scale=1.0):
+        if np.ndim(left) != 2 or np.ndim(right) != 2 or left.shape[1] != right.shape[0]:
+            raise ValueError("the factors don't fit")
+        self.left, self.right, self.scale = left, right, scale
+
+    def tree_flatten_with_keys(self):
+        keys = [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in ("left", "right")]
+        return keys, self.scale
+
+    @classmethod
+    def tree_unflatten(cls, scale, children):
+        matrix = object.__new__(cls)
+        matrix.left, matrix.right = children
+        matrix.scale = scale
+        return matrix
+
+    @property
+    def shape(self):
+        return self.left.shape[0], self.right.shape[1]
+
+    def __matmul__(self, x):
+        return self.scale * (self.left @ self.right) @ x
+
+
 # %% 7.4 wrong: auxiliary data that compare by identity
 # Two matrices of equal scale must have equal structures, or each is compiled for anew. An object
 # without `__eq__` equals itself alone.
@@ -1971,6 +2100,50 @@ def from_vector(vector, like):
         else:
             new.append(leaf)
     return jax.tree.unflatten(structure, new)
+
+
+# %% 7.5 wrong: np.issubdtype, which does not know bfloat16
+# NumPy takes bfloat16 for raw bytes, and can't read the dtype of a key at all. `jnp.issubdtype`
+# knows them both.
+# see: 7.13
+def _is_float(leaf):
+    return np.issubdtype(leaf.dtype, np.floating)
+
+
+def to_vector(tree):
+    parts = [leaf.astype(jnp.float32).ravel() for leaf in jax.tree.leaves(tree) if _is_float(leaf)]
+    return jnp.concatenate([jnp.zeros(0), *parts])
+
+
+def from_vector(vector, like):
+    leaves, structure = jax.tree.flatten(like)
+    total = sum(leaf.size for leaf in leaves if _is_float(leaf))
+    if vector.shape != (total,):
+        raise ValueError(f"{vector.shape} numbers for {total}")
+    new, start = [], 0
+    for leaf in leaves:
+        if _is_float(leaf):
+            part = vector[start : start + leaf.size]
+            new.append(part.reshape(leaf.shape).astype(leaf.dtype))
+            start += leaf.size
+        else:
+            new.append(leaf)
+    return jax.tree.unflatten(structure, new)
+
+
+# %% 7.5 wrong: ravel_pytree as it is
+# `ravel_pytree` takes every leaf: the step count goes through float32, the mask with it, and a key
+# is refused. Give it the floating leaves alone.
+# see: 7.13
+from jax.flatten_util import ravel_pytree
+
+
+def to_vector(tree):
+    return ravel_pytree(tree)[0]
+
+
+def from_vector(vector, like):
+    return ravel_pytree(like)[1](vector)
 
 
 # %% 7.5 wrong: float32 alone

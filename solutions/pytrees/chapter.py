@@ -157,8 +157,9 @@ assert_equal(stepped, spelled)
 # %% [markdown]
 # ## 7.2 What was removed
 #
-# ❌ Much of what has been written about pytrees calls `jax.tree_map`. It is gone. So are its
-# siblings, and code that was copied from a course of three years ago ends here:
+# ❌ Much of what has been written about pytrees calls `jax.tree_map`. It is gone, and so are its
+# siblings. ✅ They are all in the module `jax.tree`, without the prefix. This is measured on the
+# JAX that you run:
 
 # %% tags=["claim"]
 error = show_error(
@@ -167,37 +168,30 @@ error = show_error(
     contains="has no attribute 'tree_map'",
 )
 
-# %% [markdown]
-# ✅ What came instead is the module `jax.tree`: the same functions without the prefix. The old
-# module `jax.tree_util` is still there, with long names for the same functions and with what
-# concerns *classes*: keys, paths, registering. This is measured on the JAX that you run:
+MOVED = ["all", "flatten", "leaves", "map", "reduce", "structure", "transpose", "unflatten"]
+for name in MOVED:
+    assert not hasattr(jax, f"tree_{name}")
+    assert hasattr(jax.tree, name) and hasattr(jax.tree_util, f"tree_{name}")
+print("no jax.tree_…, but jax.tree.… for", ", ".join(MOVED))
 
-# %% tags=["claim"]
-OLD = ["all", "flatten", "leaves", "map", "reduce", "structure", "transpose", "unflatten"]
-for name in OLD:
-    old, new = hasattr(jax, f"tree_{name}"), hasattr(jax.tree, name)
-    long = hasattr(jax.tree_util, f"tree_{name}")
-    found = ["there" if each else "gone" for each in (old, long, new)]
-    print("jax.tree_{0:10} {1}   jax.tree_util.tree_{0:10} {2}   jax.tree.{0:10} {3}".format(
-        name, *found
-    ))  # fmt: skip
-    assert (old, long, new) == (False, True, True)
-
-LONG_GONE = ["tree_multimap", "register_keypaths"]
-for name in LONG_GONE:
+for name in ("tree_multimap", "register_keypaths"):
     assert not hasattr(jax, name) and not hasattr(jax.tree_util, name)
 
 # %% [markdown]
-# Two more that you may meet: `tree_multimap` is `jax.tree.map` with several trees, and
-# `register_keypaths` became `jax.tree_util.register_pytree_with_keys` (§7.12).
+# The old module `jax.tree_util` is still there, with long names for the same functions and with
+# what concerns *classes*: keys, paths, registering. Two names are gone for good: `tree_multimap` is
+# `jax.tree.map` with several trees, and `register_keypaths` became `register_pytree_with_keys`
+# (§7.12).
 #
 # 💡 **Write `jax.tree.map`. Where you read `jax.tree_map`, mistrust the rest of the page, too.**
 
 # %% [markdown]
 # ## 7.3 The whole of `jax.tree`
 #
-# There are fourteen functions. You have seen `flatten` and `unflatten`; `leaves` and `structure`
-# give one half of it each.
+# There are fourteen functions. Four take apart and put together. `map` takes any number of trees
+# and gives one. Three fold: `reduce` goes from left to right, `reduce_associative` may group the
+# leaves as it likes, and `all` asks whether every leaf is true. A fold of an empty tree needs to be
+# told what nothing comes to.
 
 # %% tags=["claim"]
 tree = {"a": [1, 2], "b": 3}
@@ -206,17 +200,6 @@ assert jax.tree.structure(tree) == jax.tree.structure({"a": ["x", "y"], "b": "z"
 assert jax.tree.flatten(tree) == (jax.tree.leaves(tree), jax.tree.structure(tree))
 assert jax.tree.unflatten(jax.tree.structure(tree), "xyz") == {"a": ["x", "y"], "b": "z"}
 
-error = show_error(
-    jax.tree.unflatten, jax.tree.structure(tree), [1, 2], expect=ValueError, contains="few leaves"
-)
-
-# %% [markdown]
-# `map` takes any number of trees, and gives a tree. `reduce` gives one value: it goes from left to
-# right, and needs an initial value where a tree may be empty. `reduce_associative` may group the
-# leaves as it likes, so the operation must not care; with an `identity` it takes an empty tree.
-# `all` asks whether every leaf is true, as Python's `all` does: yes, if there is none.
-
-# %% tags=["claim"]
 assert jax.tree.map(lambda x, y: 10 * x + y, tree, tree) == {"a": [11, 22], "b": 33}
 assert jax.tree.reduce(lambda total, x: 10 * total + x, tree) == 123
 assert jax.tree.reduce(max, {}, 0) == 0
@@ -227,10 +210,9 @@ assert jax.tree.all({"a": [True, True], "b": 3}) and jax.tree.all([])
 error = show_error(jax.tree.reduce, max, {}, expect=TypeError, contains="no initial value")
 
 # %% [markdown]
-# `transpose` turns a list of dicts inside out, into a dict of lists: what came from ten devices,
-# or ten steps, by name. It needs the outer structure; the inner one it finds by itself.
-# `broadcast` spreads the leaves of a small tree over a larger one that has the same top: one rate
-# for each module becomes one for each leaf (more on that in §7.5).
+# `transpose` turns a list of dicts, one from each of ten steps, into a dict of lists. It needs the
+# outer structure, and finds the inner one by itself. `broadcast` spreads the leaves of a small tree
+# over a larger one with the same top: one rate for each module becomes one for each leaf (§7.5).
 
 # %% tags=["claim"]
 losses = [{"train": 3, "test": 4}, {"train": 1, "test": 2}]
@@ -244,9 +226,10 @@ assert jax.tree.structure(spread) == jax.tree.structure(model)
 assert jax.tree.leaves(spread) == [1.0, 1.0, 0.1, 0.1, 0.1, 0.1]
 
 # %% [markdown]
-# Three functions say where a leaf hangs (§7.10), and one is for the fields of a dataclass (§7.8).
+# Three say where a leaf hangs (§7.10), and the last is for the fields of a dataclass (§7.8). The
+# next cell asks your JAX whether it has more.
 
-# %% tags=["claim"]
+# %% tags=["claim", "nbval-ignore-output"]
 with_path = jax.tree.leaves_with_path(tree)
 assert [(keystr(path), leaf) for path, leaf in with_path] == [
     ("['a'][0]", 1), ("['a'][1]", 2), ("['b']", 3)
@@ -257,10 +240,6 @@ print(named)
 assert named["b"] == "['b'] = 3"
 assert jax.tree.static().metadata == {"static": True}
 
-# %% [markdown]
-# That is all of it. The next cell asks your JAX whether it has more.
-
-# %% tags=["claim", "nbval-ignore-output"]
 TAUGHT = {
     "all", "broadcast", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map",
     "map_with_path", "reduce", "reduce_associative", "static", "structure", "transpose",
@@ -344,16 +323,20 @@ assert jax.tree.leaves(tree, is_leaf=is_none) == [1, None, 1]
 # `vmap` do: to them a leaf is an array.
 
 # %% tags=["claim"]
-layer = {"w": np.ones((2, 2), np.float32), "activation": "tanh"}
-print("leaves:", [type(leaf).__name__ for leaf in jax.tree.leaves(layer)])
-assert jax.tree.leaves(layer)[0] == "tanh"
+w = np.ones((2, 2), np.float32)
+with_string, with_function = {"w": w, "activation": "tanh"}, {"w": w, "activation": math.tanh}
+assert jax.tree.leaves(with_string)[0] == "tanh"
+assert jax.tree.leaves(with_function)[0] is math.tanh
 
 
-def double(layer):
-    return 2 * layer["w"]
+def total(layer):
+    return jnp.sum(layer["w"])
 
 
-error = show_error(jax.jit(double), layer, expect=TypeError, contains="type <class 'str'>")
+for transform in (jax.grad, jax.vmap):
+    error = show_error(transform(total), with_string, expect=TypeError, contains="class 'str'")
+for layer, kind in ((with_string, "class 'str'"), (with_function, "class 'builtin_function")):
+    error = show_error(jax.jit(total), layer, expect=TypeError, contains=kind)
 
 # %% [markdown]
 # Such things belong into the structure. How they get there is §7.8.
@@ -533,13 +516,27 @@ class Stranger:
     b: Array
 
 
+class Busy:
+    """Stands for an array that is still being computed, and counts who waits for it."""
+
+    waited = 0
+
+    def block_until_ready(self):
+        self.waited += 1
+        return self
+
+
 stranger = Stranger(np.ones((2, 3), np.float32), np.ones(3, np.float32))
+in_stranger, in_list = Busy(), Busy()
 
 # %% tags=["claim"]
 assert jax.tree.leaves(stranger) == [stranger]
-assert jax.block_until_ready(stranger) is stranger
 assert jax.tree.map(type, stranger) is Stranger
 print("leaves:", [type(leaf).__name__ for leaf in jax.tree.leaves(stranger)])
+
+jax.block_until_ready([in_list, Stranger(in_stranger, in_stranger)])
+print("waited for in a list:", in_list.waited, "  in a stranger:", in_stranger.waited)
+assert (in_list.waited, in_stranger.waited) == (1, 0)
 
 
 def use(layer):
@@ -552,8 +549,8 @@ error = show_error(jax.grad(use), Stranger(1.0, 2.0), expect=TypeError, contains
 
 # %% [markdown]
 # Three errors, and three that are none: it counts as one leaf, it is handed to your function whole,
-# and `block_until_ready` waits for nothing. A benchmark of a function that returns strangers
-# measures how fast Python returns.
+# and `block_until_ready` does not wait for the arrays in it, so that a benchmark stops its clock
+# too early.
 #
 # ✅ `register_dataclass` makes it a container. Its fields are its children, in the order in which
 # they stand.
@@ -701,6 +698,7 @@ print(f"{'':32}dict   NamedTuple  dataclass")
 for what, row in table.items():
     print(f"{what:32}" + "".join(f"{'yes' if each else 'no':9}" for each in row))
 assert [sum(row) for row in table.values()] == [2, 2, 2, 1]
+assert [all(column) for column in zip(*table.values(), strict=True)] == [False, False, True]
 
 # %% [markdown]
 # The frozen dataclass is the only one with a "yes" in every row.
@@ -833,8 +831,9 @@ for settings in (Plain, Valued):
 # %% tags=["claim"]
 static_settings = jax.tree_util.register_static(Valued)(8)
 with_settings = (TupleState(1, 0), static_settings)
-print("leaves:", jax.tree.leaves(with_settings))
-assert jax.tree.leaves(with_settings) == [1, 0]
+in_a_dict = as_dict | {"settings": static_settings}
+print("leaves:", jax.tree.leaves(with_settings), jax.tree.leaves(in_a_dict))
+assert jax.tree.leaves(with_settings) == [1, 0] and jax.tree.leaves(in_a_dict) == [0, 1]
 assert jax.tree.structure(with_settings) == jax.tree.structure((TupleState(3, 4), Valued(8)))
 assert jax.tree.structure(with_settings) != jax.tree.structure((TupleState(1, 0), Valued(9)))
 
@@ -982,12 +981,13 @@ error = show_error(
 # NamedTuple with a static node, a class of flax. Two functions make it and move it on:
 #
 # - `create_state(params, key, *, rate, decay)` → state. `params` is a pytree of floating JAX
-#   arrays (float16, bfloat16 or float32), `key` a typed key as from `jax.random.key`; `rate` and
-#   `decay` are Python floats.
+#   arrays (float16, bfloat16 or float32; none weakly typed), `key` a typed key as from
+#   `jax.random.key`; `rate` and `decay` are Python floats.
 # - `apply_gradients(state, grads)` → the next state. `grads` has the structure of the params, all
-#   float32. For each leaf `p ← p − rate · g`, rounded to the dtype of p; then, with the *new*
-#   params, `ema ← decay · ema + (1 − decay) · p`; the step counts one more; the key stays. Leaves
-#   go out as they came in, dtypes and weak types included: a jitted step is traced once.
+#   float32. For each leaf `p ← p − rate · g`, in float32 and rounded once, to the dtype of p; then,
+#   with the *new* params, `ema ← decay · ema + (1 − decay) · p`; the step counts one more; the key
+#   stays. A jitted step is traced once: no leaf changes its dtype, and none is weakly typed at
+#   first only (§7.9).
 #
 # In particular:
 #
@@ -1467,10 +1467,28 @@ assert (right.low, right.high, right.closed) == (0.0, 1.0, False)
 # (§7.8) make each object a structure of its own. A test for all of it is short: map the identity,
 # and compare.
 #
-# What follows from the leaves, such as a shape, belongs to neither. Kept as auxiliary data it is
-# stale after the first slice, and makes another structure of each size. Compute it when asked, in a
-# property.
-#
+# ❌ What follows from the leaves, such as a shape, belongs to neither. Kept as auxiliary data it is
+# stale after the first slice, and each size is a structure of its own. ✅ Compute it when asked, in
+# a property.
+
+
+# %% tags=["claim"]
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Counted:
+    """❌ A vector that keeps its own length as structure."""
+
+    values: Array
+    length: int = field(metadata={"static": True})
+
+
+half = jax.tree.map(lambda leaf: leaf[:2], Counted(np.ones(4), 4))
+fits = jax.tree.structure(half) == jax.tree.structure(Counted(np.ones(2), 2))
+print(f"half has {half.values.size} numbers and says {half.length}; fits one of 2: {fits}")
+assert (half.values.size, half.length) == (2, 4)
+assert not fits
+
+# %% [markdown]
 # Without keys, by `register_pytree_node`, it all works as well, but the leaves have numbers for
 # names:
 
@@ -1496,7 +1514,8 @@ assert paths == ["[<flat index 0>]", "[<flat index 1>]"]
 # float.
 #
 # - It has the attributes `left`, `right`, `scale`, and `shape`, which is `(n, m)`. `matrix @ x`
-#   multiplies it with an x of shape (m,) or (m, k), also under `jit`, `grad` and `vmap`.
+#   multiplies it with an x of shape (m,) or (m, k), also under `jit`, `grad` and `vmap`. It never
+#   makes an array of n × m numbers, which is what the factors are there for.
 # - It is a pytree with the leaves `left` and `right`, in this order, whose paths are these names.
 # - `scale` is static. Matrices of equal scale have equal structures, whatever their sizes; others
 #   don't.
@@ -1564,9 +1583,17 @@ assert count == 16_777_217 and returned == 16_777_216
 assert (vector.dtype, returned.dtype) == (np.float32, np.int32)
 
 # %% [markdown]
-# It is an int32 again, so nobody looks twice. And a vector that shall be differentiated has no
-# business with integers, masks and keys at all.
-#
+# It is an int32 again, so nobody looks twice. A vector that shall be differentiated has no business
+# with integers anyway: the entry of the count has a slope of 0, whatever the loss makes of it. And
+# a key does not go in at all.
+
+# %% tags=["claim"]
+slope_of_all = jax.grad(lambda v: back(v)["step"] * 1.0 + jnp.sum(back(v)["w"]))(vector)
+print("slopes of step and w:", slope_of_all)
+assert_equal(slope_of_all, [0, 1, 1])
+error = show_error(ravel_pytree, {"key": key, "w": jnp.ones(2)}, expect=TypeError)
+
+# %% [markdown]
 # Whoever picks out the floating leaves by dtype meets the next one. ❌ NumPy does not know
 # bfloat16: it comes from a package of its own, and to NumPy it is raw bytes. ✅ `jnp.issubdtype`
 # knows it.
@@ -1577,6 +1604,7 @@ for dtype in map(jnp.dtype, ("float32", "float16", "bfloat16", "int32")):
     by_numpy, by_jax = np.issubdtype(dtype, np.floating), jnp.issubdtype(dtype, jnp.floating)
     print(f"{dtype.name:9} {dtype.kind:5} {by_numpy!s:14} {by_jax}")
     assert by_jax == (dtype.name != "int32")
+    assert (dtype.kind == "V") == (dtype.name == "bfloat16")
     assert by_numpy == (by_jax and dtype.name != "bfloat16")
 
 # %% [markdown]

@@ -10,6 +10,7 @@ import numpy as np
 
 from helpers.exercise import Case
 from helpers.exercises.pytrees import (
+    MIXED,
     MaskByPath,
     OwnContainer,
     OwnTrainState,
@@ -27,13 +28,13 @@ class HiddenOwnTrainState(OwnTrainState):
     """Other numbers, another rate, another nest."""
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        *inputs, rate, _ = training(rng)
-        yield Case("other numbers", "steps", *inputs, rate / 2, 0.95, about=["value"])
+        *inputs, rate, _ = training(rng, rate=0.25)
+        yield Case("other numbers", "steps", *inputs, rate, 0.95, about=["value"])
         params, grads, key_data, rate, decay = training(rng)
         params = {"deep": {"nest": params}, "a": params["b"]}
         yield Case("another nest", "form", params, grads, key_data, rate, decay, about=["leaves"])
         yield Case("other leaves", "holds", params, grads, key_data, rate, decay, about=["holds"])
-        yield Case("a smaller decay", "static", *inputs, rate / 4, 0.75, about=["static"])
+        yield Case("a smaller decay", "static", *inputs, 0.125, 0.75, about=["static"])
 
 
 class HiddenParameterTable(ParameterTable):
@@ -41,13 +42,14 @@ class HiddenParameterTable(ParameterTable):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         a, b, c = (int(n) for n in rng.integers(2, 9, 3))
-        yield Case("one array alone", leaf(a, b, dtype="float16"), "jax")
+        yield Case("one array of float16 alone", leaf(a, b, dtype="float16"), "jax",
+                   about=["paths", "bytes", "subtotals"])  # fmt: skip
         layers = [[f"layer{n}", dense("dict", a, c)] for n in rng.permutation(12)]
         yield Case("twelve layers in any order", ["dict", layers], "numpy")
         nest = ["list", [["plain", [leaf(a), dense("pair", b, c)]], ["record", [leaf(), leaf(b)]]]]
-        yield Case("a container without names", nest, "numpy")
+        yield Case("a container without names", nest, "numpy", about=["paths", "subtotals"])
         whole = ["dict", [["a", leaf(60_000, 50_000, dtype="bfloat16")], ["a/a", leaf(a)]]]
-        yield Case("another giant", whole, "shapes")
+        yield Case("another giant", whole, "shapes", about=["bytes"])
 
 
 class HiddenMaskByPath(MaskByPath):
@@ -72,6 +74,7 @@ class HiddenOwnContainer(OwnContainer):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         *arrays, scale = factors(rng)
         yield Case("other numbers", "value", *arrays, -scale, about=["value"])
+        yield Case("another product at 50,000 × 70,000", "thin", *arrays, scale, about=["thin"])
         yield Case("another stack", "holds", *arrays, scale / 4, about=["holds"])
         yield Case("another scale", "static", *arrays, scale / 8, about=["static"])
 
@@ -80,8 +83,11 @@ class HiddenTreeToVector(TreeToVector):
     """Other numbers."""
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield Case("other numbers", *numbers_of(rng), False)
-        yield Case("another gradient", *numbers_of(rng), True, about=["slopes"])
+        yield Case("other numbers", numbers_of(rng, MIXED), False,
+                   about=["vector", "back", "others", "length"])  # fmt: skip
+        yield Case("another bfloat16 leaf", numbers_of(rng, ["m", "w"]), False, about=["bfloat16"])
+        yield Case("another key", numbers_of(rng, ["key", "w"]), False, about=["others"])
+        yield Case("another gradient", numbers_of(rng, ["w"]), True, about=["slopes"])
 
 
 HIDDEN = [
