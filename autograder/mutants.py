@@ -121,7 +121,7 @@ def _mutable_children(node: ast.AST) -> Iterator[ast.AST]:
 def _is_shape_of(node: ast.AST, field: str) -> bool:
     """Whether the field has an operator of its own, or holds seeds."""
     if isinstance(node, ast.keyword):
-        return node.arg in AXES
+        return node.arg in AXES or node.arg == "strict"
     return isinstance(node, ast.Call) and field == "args" and _called(node) in DRAWS
 
 
@@ -230,9 +230,10 @@ def boolean(node: ast.AST) -> Iterator[Change]:
         yield node, node.operand
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield node, ast.Constant(not node.value)
-    elif isinstance(node, ast.If | ast.IfExp | ast.While):
-        if not isinstance(node.test, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Constant):
-            yield node.test, ast.UnaryOp(ast.Not(), node.test)
+    elif isinstance(node, ast.If | ast.IfExp | ast.While) and not isinstance(
+        node.test, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Constant
+    ):
+        yield node.test, ast.UnaryOp(ast.Not(), node.test)
 
 
 def constant(node: ast.AST) -> Iterator[Change]:
@@ -300,9 +301,12 @@ def dropped_correction(node: ast.AST) -> Iterator[Change]:
     """`m / (1 - b**t)` → `m`: Adam's bias correction."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         right = node.right
-        if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Sub):
-            if any(isinstance(each, ast.Pow) for each in ast.walk(right.right)):
-                yield node, node.left
+        if (
+            isinstance(right, ast.BinOp)
+            and isinstance(right.op, ast.Sub)
+            and any(isinstance(each, ast.Pow) for each in ast.walk(right.right))
+        ):
+            yield node, node.left
 
 
 def swapped(node: ast.AST) -> Iterator[Change]:
@@ -341,7 +345,7 @@ def _other_axes(value: ast.expr) -> Iterator[ast.expr]:
     elif isinstance(value, ast.UnaryOp):  # -1
         yield ast.Constant(0)
     elif isinstance(value, ast.Constant):
-        yield ast.Constant({0: 1, None: 0}.get(value.value, 0))  # type: ignore[call-overload]
+        yield ast.Constant(1 if value.value == 0 else 0)
         if value.value == 0:
             yield ast.Constant(None)
 
@@ -395,7 +399,7 @@ def dropped_argument(node: ast.AST) -> Iterator[Change]:
 ARGUMENTS = {
     "donate_argnums", "donate_argnames", "static_argnums", "static_argnames", "nondiff_argnums",
     "has_aux", "keepdims", "dtype", "weak_type", "is_leaf", "initial", "where", "unroll", "policy",
-    "precision", "preferred_element_type", "strict", "mode",
+    "precision", "preferred_element_type", "mode",
 }  # fmt: skip
 
 

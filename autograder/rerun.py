@@ -4,6 +4,7 @@ Plain data in and out, so that it runs in a warm process that knows the cells on
 """
 
 import ast
+import functools
 import io
 import linecache
 import re
@@ -13,7 +14,7 @@ import traceback
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from autograder import forked
@@ -42,11 +43,11 @@ class Cell:
 # --- which cells ---------------------------------------------------------------------------------
 
 
-def seen_by(cells: Sequence[Cell], first: int, names: frozenset[str]) -> list[int]:
+def seen_by(cells: Sequence[Cell], first: int, names: frozenset[str]) -> list[Cell]:
     """The cells to run when the statement of cell `first` that binds the names is changed.
 
-    It, those behind it that assert and use what it binds at whatever remove, and whatever any of
-    these needs before it; in order.
+    It, and those behind it that assert and use what it binds at whatever remove; of the others
+    only the statements that these need; all in order.
     """
     flow = _Flow(cells)
     changed = {
@@ -59,18 +60,24 @@ def seen_by(cells: Sequence[Cell], first: int, names: frozenset[str]) -> list[in
         for number, (place, _) in enumerate(flow.statements)
         if place > first and cells[place].asserts and changed & flow.needs(number)
     }
-    return flow.closed({first, *reached, *(i for i, cell in enumerate(cells) if cell.always)})
+    return flow.with_needs({first, *reached, *(i for i, cell in enumerate(cells) if cell.always)})
 
 
 class _Flow:
     """Def–use between the top-level statements of all cells, in order."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
-        self.statements: list[tuple[int, Statement]] = [
-            (place, statement)
-            for place, cell in enumerate(cells)
-            for statement in all_statements(cell.code)
-        ]
+        self.cells = cells
+        self.statements: list[tuple[int, Statement]] = []
+        effects: dict[str, frozenset[str]] = {}  # of functions, by name
+        for place, cell in enumerate(cells):
+            for each in all_statements(cell.code):
+                changes = each.changes | _changed_in(each.source) & each.reads
+                caused = changes.union(*(effects.get(name, ()) for name in each.reads))
+                if _is_called_later(each):
+                    effects |= dict.fromkeys(each.binds, caused)
+                    caused = each.changes
+                self.statements.append((place, replace(each, changes=caused)))
         self._needs: dict[int, frozenset[int]] = {}
 
     def needs(self, number: int) -> frozenset[int]:
@@ -83,25 +90,32 @@ class _Flow:
             _, statement = self.statements[number]
             waiting, met = list(statement.reads), set(statement.reads)
             while waiting:
-                for each in self._definers(waiting.pop(), number):
-                    if each not in found:
-                        found |= {each, *self.needs(each)}
-                        fresh = self.statements[each][1].reads - met
-                        met |= fresh
-                        waiting.extend(fresh)
+                for each in set(self._definers(waiting.pop(), number)) - found:
+                    found |= {each, *self.needs(each)}
+                    defined = self.statements[each][1]
+                    fresh = defined.reads - met if _is_called_later(defined) else set()
+                    met |= fresh
+                    waiting.extend(fresh)
             self._needs[number] = frozenset(found)
         return self._needs[number]
 
-    def closed(self, places: set[int]) -> list[int]:
-        """The cells, and all those that their statements need."""
-        closed: set[int] = set()
-        while places - closed:
-            place = (places - closed).pop()
-            closed.add(place)
-            for number, (where, _) in enumerate(self.statements):
-                if where == place:
-                    places |= {self.statements[each][0] for each in self.needs(number)}
-        return sorted(closed)
+    def with_needs(self, whole: set[int]) -> list[Cell]:
+        """These cells, and the statements of others that they need."""
+        needed: set[int] = set()
+        for number, (place, _) in enumerate(self.statements):
+            if place in whole:
+                needed |= self.needs(number)
+        parts: dict[int, list[str]] = {}
+        for number, (place, statement) in enumerate(self.statements):
+            if number in needed and place not in whole:
+                parts.setdefault(place, []).append(statement.source)
+        return [
+            replace(cell, code="\n".join(parts[place]), compared=False, exercise=None)
+            if place in parts
+            else cell
+            for place, cell in enumerate(self.cells)
+            if place in whole or place in parts
+        ]
 
     def _definers(self, name: str, before: int) -> Iterator[int]:
         """The last statement that binds the name, and those behind it that change what it holds."""
@@ -113,6 +127,31 @@ class _Flow:
                     return
             elif name in statement.changes:
                 yield number
+
+
+def _is_called_later(statement: Statement) -> bool:
+    return "lambda" in statement.source or statement.source.startswith(_DEFINES)
+
+
+_DEFINES = ("def ", "async def ", "class ", "@")
+
+
+@functools.lru_cache(maxsize=4096)
+def _changed_in(source: str) -> frozenset[str]:
+    """Names of what is changed in place: `x[k] = …`, `x.append(…)`, wherever in the statement."""
+    found = set()
+    for node in ast.walk(parse_python(source)):
+        inside = None
+        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            inside = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            inside = node.func.value if node.func.attr in _IN_PLACE else None
+        if isinstance(inside, ast.Name):
+            found.add(inside.id)
+    return frozenset(found)
+
+
+_IN_PLACE = ("append", "extend", "add", "update", "clear", "pop", "setdefault", "defjvp", "defvjp")
 
 
 # --- running them --------------------------------------------------------------------------------

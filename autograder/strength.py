@@ -9,11 +9,12 @@ import functools
 import multiprocessing
 import os
 import random
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -22,7 +23,9 @@ from autograder import assembly, bank, course, forked, lint, rerun, source
 from autograder.course import Chapter
 from autograder.judge import cases_of
 from autograder.mutants import Mutant, mutants
+from autograder.problems import UsageError
 from autograder.rerun import Cell, Ran
+from autograder.sandbox import xla_flags
 from autograder.slicing import all_statements
 from helpers.exercise import assess
 
@@ -88,15 +91,6 @@ class Report:
 # --- what to try ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A mutant and what runs it: cells for the text, an exercise for the checks."""
-
-    mutant: Mutant
-    target: str
-    cells: tuple[Cell, ...] = ()
-
-
 def chapter_cells(chapter: Chapter) -> list[tuple[Cell, str]]:
     """The chapter's own code cells and their roles; behind them the reference answers.
 
@@ -115,7 +109,7 @@ def chapter_cells(chapter: Chapter) -> list[tuple[Cell, str]]:
     return found
 
 
-def text_trials(chapter: Chapter) -> list[tuple[Mutant, int]]:
+def text_trials(chapter: Chapter) -> list[tuple[Mutant, Any]]:
     """The mutants of what a chapter teaches, with the places of their cells."""
     return [
         (mutant, place)
@@ -125,7 +119,7 @@ def text_trials(chapter: Chapter) -> list[tuple[Mutant, int]]:
     ]
 
 
-def check_trials(chapter: Chapter) -> list[tuple[Mutant, str]]:
+def check_trials(chapter: Chapter) -> list[tuple[Mutant, Any]]:
     """The mutants of the reference solutions, with their exercises."""
     return [
         (_named(mutant, key), key)
@@ -135,26 +129,35 @@ def check_trials(chapter: Chapter) -> list[tuple[Mutant, str]]:
 
 
 def _named(mutant: Mutant, key: str) -> Mutant:
-    return Mutant(f"{key} {mutant.id}", mutant.source, mutant.names, mutant.diff)
+    return replace(mutant, id=f"{key} {mutant.id}")
 
 
-def sampled(trials: Sequence[Any], count: int | None, seed: str) -> list[Any]:
-    """So many of the trials, in order; all where `count` is None."""
-    if count is None or count >= len(trials):
-        return list(trials)
-    chosen = random.Random(seed).sample(range(len(trials)), count)
-    return [trials[place] for place in sorted(chosen)]
+@dataclass(frozen=True)
+class Choice:
+    """Which mutants to try: those with a text in their ids; so many of them, chosen by a seed."""
+
+    only: str = ""
+    sample: int | None = None
+    seed: int = 0
+
+    def of(self, trials: Sequence[tuple[Mutant, Any]], what: str) -> list[tuple[Mutant, Any]]:
+        """The chosen ones, in order. what: draws differ for each chapter and part."""
+        left = [trial for trial in trials if self.only in trial[0].id]
+        if self.sample is None or self.sample >= len(left):
+            return left
+        rng = random.Random(f"{self.seed} {what}")
+        return [left[place] for place in sorted(rng.sample(range(len(left)), self.sample))]
 
 
 def equivalent(chapter: Chapter, part: Part) -> dict[str, str]:
-    """Ids of mutants that mean the same, and why. Raises ValueError where the file is no TOML."""
+    """Ids of mutants that mean the same, and why. Raises UsageError where the file is no TOML."""
     path = equivalent_file(chapter)
     if not path.exists():
         return {}
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8")).get(part, {})
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{source.short(path)}: {error}") from None
+        raise UsageError(f"{source.short(path)}: {error}") from None
     return {str(key): str(reason) for key, reason in found.items()}
 
 
@@ -165,6 +168,7 @@ def equivalent_file(chapter: Chapter) -> Path:
 
 # --- trying --------------------------------------------------------------------------------------
 
+Pool = ProcessPoolExecutor
 Told = Callable[[int, int], None]
 """Is told how many mutants are done, of how many."""
 
@@ -172,38 +176,39 @@ Told = Callable[[int, int], None]
 def measure(
     chapter: Chapter,
     part: Part,
-    sample: int | None = None,
-    seed: int = 0,
+    choice: Choice = Choice(),
     workers: int = 1,
     told: Told = lambda done, of: None,
 ) -> Report:
-    """Tries the mutants of one part of a chapter, or a sample of them."""
+    """Tries the chosen mutants of one part of a chapter. Raises UsageError where it can't run."""
     listed = equivalent(chapter, part)
-    trials: Sequence[Any] = text_trials(chapter) if part == "text" else check_trials(chapter)
-    report = Report(chapter, part)
-    known = {mutant.id for mutant, _ in trials}
+    trials = text_trials(chapter) if part == "text" else check_trials(chapter)
     where = source.short(equivalent_file(chapter))
+    report = Report(chapter, part)
     report.problems += [
-        f"{where}: no mutant is called {each!r} now: take it out" for each in set(listed) - known
+        f"{where}: no mutant is called {name!r} now: take it out"
+        for name in listed.keys() - {mutant.id for mutant, _ in trials}
     ]
-    chosen = sampled(trials, sample, f"{seed} {chapter.slug} {part}")
-    with _pool(chapter, workers) as pool:
-        run = _run_text if part == "text" else _run_checks
-        for each in run(chapter, chosen, pool, report.problems, told):
-            reason = listed.get(each.mutant.id, "")
-            if reason and each.killed:
-                report.problems.append(f"{where}: {each.mutant.id!r} is killed by {each.by}")
-            tried = Tried(each.mutant, each.verdict, each.by, each.ran, reason)
-            report.tried.append(tried)
+    run = _run_text if part == "text" else _run_checks
+    chosen = choice.of(trials, f"{chapter.slug} {part}")
+    warm = _fastest_pool if part == "text" else _graders_pool
+    with warm(chapter, workers) as pool:
+        for tried in run(chapter, chosen, pool, report.problems, told):
+            reason = listed.get(tried.mutant.id, "")
+            if reason and tried.killed:
+                report.problems.append(
+                    f"{where}: {tried.mutant.id!r} is killed: take it out ({tried.by})"
+                )
+            report.tried.append(replace(tried, equivalent=reason))
     order = {mutant.id: place for place, (mutant, _) in enumerate(trials)}
-    report.tried.sort(key=lambda each: order[each.mutant.id])
+    report.tried.sort(key=lambda tried: order[tried.mutant.id])
     return report
 
 
 def _run_text(
     chapter: Chapter,
     chosen: Sequence[tuple[Mutant, int]],
-    pool: ProcessPoolExecutor,
+    pool: Pool,
     problems: list[str],
     told: Told,
 ) -> Iterator[Tried]:
@@ -220,8 +225,8 @@ def _run_text(
             problems.extend([problem] if problem not in problems else [])
             continue
         changed = tuple(
-            Cell(c.id, mutant.source, c.asserts, c.always, c.compared) if c is cells[place] else c
-            for c in (cells[each] for each in needed)
+            replace(cell, code=mutant.source) if cell.id == cells[place].id else cell
+            for cell in needed
         )
         job = pool.submit(rerun.run, changed, *_limits(before.cpu_seconds))
         jobs[job] = mutant, changed, before
@@ -231,19 +236,16 @@ def _run_text(
         yield _verdict(mutant, changed, before, job.result())
 
 
-def unchanged(cells: Sequence[Cell], place: int, names: frozenset[str]) -> tuple[list[int], Ran]:
+def unchanged(
+    cells: Sequence[Cell], place: int, names: frozenset[str]
+) -> tuple[Sequence[Cell], Ran]:
     """The cells that see a definition, and how they run as they are.
 
-    Where they don't, since one needs what no def–use shows, all cells up to the last of them.
+    Where they don't, since one needs what no def–use shows: all cells.
     """
     needed = rerun.seen_by(cells, place, names)
-    ran = rerun.run([cells[each] for each in needed], *_limits(60))
-    if ran.how != "passed":
-        behind = [each for each in needed if cells[each].exercise]
-        last = max(each for each in needed if not cells[each].exercise)
-        needed = [*range(last + 1), *behind]
-        ran = rerun.run([cells[each] for each in needed], *_limits(60))
-    return needed, ran
+    ran = rerun.run(needed, *_limits(60))
+    return (needed, ran) if ran.how == "passed" else (cells, rerun.run(cells, *_limits(60)))
 
 
 def _limits(cpu_seconds: float) -> tuple[float, float]:
@@ -266,7 +268,7 @@ def _verdict(mutant: Mutant, cells: Sequence[Cell], before: Ran, now: Ran) -> Tr
 def _run_checks(
     chapter: Chapter,
     chosen: Sequence[tuple[Mutant, str]],
-    pool: ProcessPoolExecutor,
+    pool: Pool,
     problems: list[str],
     told: Told,
 ) -> Iterator[Tried]:
@@ -318,7 +320,7 @@ def _warm_chapter(name: str) -> tuple[Chapter, list[str]]:
 
 
 @contextmanager
-def _pool(chapter: Chapter, workers: int) -> Iterator[ProcessPoolExecutor]:
+def _pool(chapter: Chapter, workers: int, settings: Mapping[str, str]) -> Iterator[Pool]:
     """Warm processes that have imported what the chapter imports, and fork for each mutant."""
     imports = [
         statement.source
@@ -329,8 +331,47 @@ def _pool(chapter: Chapter, workers: int) -> Iterator[ProcessPoolExecutor]:
     modules = ("autograder.bank", "IPython.display", f"helpers.exercises.{chapter.name}")
     imports += [f"import {module}" for module in (*modules, *chapter.preloaded)]
     spawn = multiprocessing.get_context("spawn")
-    folder = Path.cwd()
-    with mock.patch.dict(os.environ, forked.ENVIRONMENT):
-        with ProcessPoolExecutor(workers, spawn, forked.warm, (imports,)) as pool:
-            yield pool
-    os.chdir(folder)
+    environment = mock.patch.dict(os.environ, {**forked.ENVIRONMENT, **settings})
+    with environment, ProcessPoolExecutor(workers, spawn, forked.warm, (imports,)) as pool:
+        yield pool
+
+
+def _settings(programs: str) -> list[dict[str, str]]:
+    """Ways to compile, the cheapest first: little optimized and kept on disk, as JAX does.
+
+    What was compiled before counts as compiled all the same.
+    """
+    quick = {"XLA_FLAGS": xla_flags()}
+    kept = {
+        "JAX_COMPILATION_CACHE_DIR": programs,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    return [quick | kept, quick, kept, {}]
+
+
+@contextmanager
+def _graders_pool(chapter: Chapter, workers: int) -> Iterator[Pool]:
+    """The pool for checks, which compiles as the grader does."""
+    with (
+        tempfile.TemporaryDirectory() as programs,
+        _pool(chapter, workers, _settings(programs)[0]) as pool,
+    ):
+        yield pool
+
+
+@contextmanager
+def _fastest_pool(chapter: Chapter, workers: int) -> Iterator[Pool]:
+    """The pool with the cheapest settings under which the chapter runs through, twice.
+
+    Raises UsageError where it does under none.
+    """
+    cells = [cell for cell, _ in chapter_cells(chapter)]
+    with tempfile.TemporaryDirectory() as programs:
+        for settings in _settings(programs):
+            with _pool(chapter, workers, settings) as pool:
+                runs = [pool.submit(rerun.run, cells, *_limits(200)).result() for _ in range(2)]
+                if {ran.how for ran in runs} == {"passed"}:
+                    yield pool
+                    return
+    raise UsageError(f"{chapter.slug} does not run: {runs[0].by}")
