@@ -191,17 +191,22 @@ def measure(
     ]
     run = _run_text if part == "text" else _run_checks
     chosen = choice.of(trials, f"{chapter.slug} {part}")
-    warm = _fastest_pool if part == "text" else _graders_pool
-    with warm(chapter, workers) as pool:
-        for tried in run(chapter, chosen, pool, report.problems, told):
-            reason = listed.get(tried.mutant.id, "")
-            if reason and tried.killed:
-                report.problems.append(
-                    f"{where}: {tried.mutant.id!r} is killed: take it out ({tried.by})"
-                )
-            report.tried.append(replace(tried, equivalent=reason))
+    with tempfile.TemporaryDirectory() as programs:
+        if part == "checks":
+            settings = _settings(programs)[0]  # compiled as the grader does
+        else:
+            settings = _fastest(chapter, programs) if len(chosen) > FEW else {}
+        with _pool(chapter, workers, settings) as pool:
+            tried = list(run(chapter, chosen, pool, report.problems, told))
+    for each in tried:
+        reason = listed.get(each.mutant.id, "")
+        if reason and each.killed:
+            report.problems.append(
+                f"{where}: {each.mutant.id!r} is killed: take it out ({each.by})"
+            )
+        report.tried.append(replace(each, equivalent=reason))
     order = {mutant.id: place for place, (mutant, _) in enumerate(trials)}
-    report.tried.sort(key=lambda tried: order[tried.mutant.id])
+    report.tried.sort(key=lambda each: order[each.mutant.id])
     return report
 
 
@@ -350,28 +355,18 @@ def _settings(programs: str) -> list[dict[str, str]]:
     return [quick | kept, quick, kept, {}]
 
 
-@contextmanager
-def _graders_pool(chapter: Chapter, workers: int) -> Iterator[Pool]:
-    """The pool for checks, which compiles as the grader does."""
-    with (
-        tempfile.TemporaryDirectory() as programs,
-        _pool(chapter, workers, _settings(programs)[0]) as pool,
-    ):
-        yield pool
-
-
-@contextmanager
-def _fastest_pool(chapter: Chapter, workers: int) -> Iterator[Pool]:
-    """The pool with the cheapest settings under which the chapter runs through, twice.
-
-    Raises UsageError where it does under none.
-    """
+def _fastest(chapter: Chapter, programs: str) -> dict[str, str]:
+    """The cheapest settings under which the chapter runs through, twice. Raises UsageError."""
     cells = [cell for cell, _ in chapter_cells(chapter)]
-    with tempfile.TemporaryDirectory() as programs:
-        for settings in _settings(programs):
-            with _pool(chapter, workers, settings) as pool:
-                runs = [pool.submit(rerun.run, cells, *_limits(200)).result() for _ in range(2)]
-                if {ran.how for ran in runs} == {"passed"}:
-                    yield pool
-                    return
-    raise UsageError(f"{chapter.slug} does not run: {runs[0].by}")
+    said = ""
+    for settings in _settings(programs):
+        with _pool(chapter, 1, settings) as pool:
+            runs = [pool.submit(rerun.run, cells, *_limits(200)).result() for _ in range(2)]
+        if all(ran.how == "passed" for ran in runs):
+            return settings
+        said = said or next(ran.by for ran in runs if ran.how != "passed")
+    raise UsageError(f"{chapter.slug} does not run: {said}")
+
+
+FEW = 30
+"""So many mutants are tried before it pays to look for the fastest settings."""
