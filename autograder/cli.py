@@ -1,5 +1,6 @@
-"""The command line: `build`, `check`, `course`, `grade`; each command's work is in its module."""
+"""The command line; each command's work is in its module."""
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
@@ -75,6 +76,65 @@ def check(
         console.print(table(problems))
         raise typer.Exit(1)
     console.print("✅ nothing to mend")
+
+
+@app.command()
+def strength(
+    chapter: Name = None,
+    text: Annotated[bool, typer.Option("--text", help="Only the taught code.")] = False,
+    checks: Annotated[bool, typer.Option("--checks", help="Only the reference answers.")] = False,
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only mutants with this in their ids.")
+    ] = "",
+    sample: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Only so many of each chapter and part.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Which sample.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many at a time; one a processor by default.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the results there, too.")
+    ] = None,
+) -> None:
+    """Change the taught code and the reference answers; count the changes that go unnoticed."""
+    from autograder import strength as measuring
+    from autograder import strength_report as reporting
+    from autograder.problems import UsageError
+
+    parts = [part for part in reporting.PARTS if {"text": text, "checks": checks}[part]]
+    choice = measuring.Choice(only, sample, seed)
+    reports = []
+    for one in chosen(chapter):
+        if lacks := one.lacks():
+            console.print(f"not tried: {lacks}", style="yellow")
+            continue
+        for part in parts or reporting.PARTS:
+            try:
+                with reporting.shown(console, f"{one.slug} {part}") as told:
+                    count = workers or os.cpu_count() or 1
+                    report = measuring.measure(one, part, choice, count, told)
+            except UsageError as error:
+                fail(str(error))
+            reports.append(report)
+            for line in reporting.survivors(report):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(reporting.table(reports))
+    if json_file:
+        write_json(json_file, reporting.as_data(reports))
+    faults = [problem for report in reports for problem in report.problems]
+    faults += reporting.weak(reports)
+    for fault in faults:
+        console.print(fault, style="red", markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(1 if faults else 0)
+
+
+def write_json(path: Path, data: object) -> None:
+    """Writes a file; one that can't be written ends the command with code 2."""
+    try:
+        path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        fail(f"can't write {path}: {error.strerror}")
 
 
 @app.command()

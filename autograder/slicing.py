@@ -44,7 +44,13 @@ def parse_python(source: str) -> ast.Module:
 
 @functools.lru_cache(maxsize=4096)
 def statements(source: str) -> tuple[Statement, ...]:
-    """The statements of a cell that bind or change names; none if it does not parse.
+    """The statements of a cell that bind or change names; none if it does not parse."""
+    return tuple(each for each in all_statements(source) if each.binds or each.changes)
+
+
+@functools.lru_cache(maxsize=4096)
+def all_statements(source: str) -> tuple[Statement, ...]:
+    """The statements of a cell; none if it does not parse.
 
     Kept, since all submissions share the course's cells. An import of several names is several
     statements, so that an answer does not bring modules that it has no use for.
@@ -53,8 +59,7 @@ def statements(source: str) -> tuple[Statement, ...]:
         tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    found = [_statement(node) for top in tree.body for node in _singly(top)]
-    return tuple(each for each in found if each.binds or each.changes)
+    return tuple(_statement(node) for top in tree.body for node in _singly(top))
 
 
 def _singly(node: ast.stmt) -> list[ast.stmt]:

@@ -1,0 +1,154 @@
+"""Strength: changed definitions are noticed, or reported; the real chapters by a sample."""
+
+import datetime
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from unittest import mock
+
+import pytest
+
+from autograder import course, forked, rerun, strength
+from autograder.rerun import Cell, seen_by
+from autograder.strength import Choice, measure
+
+# --- which cells ---------------------------------------------------------------------------------
+
+
+def cells(*sources: str) -> list[Cell]:
+    return [Cell(str(n), source, asserts="assert" in source) for n, source in enumerate(sources)]
+
+
+def codes(*sources: str, name: str = "f") -> list[str]:
+    return [cell.code for cell in seen_by(cells(*sources), 0, frozenset([name]))]
+
+
+F = "def f(x):\n    return x"
+
+
+def test_only_cells_that_assert_and_can_see_the_change_run_again():
+    assert codes(F, "assert f(1) == 1", "assert 2 == 2", "f(3)") == [F, "assert f(1) == 1"]
+
+
+def test_what_uses_the_change_at_a_remove_runs_with_what_it_needs():
+    found = codes(F, "def g(x):\n    return f(x)", "a, b = 1, 2\nc = 3", "assert g(b) == 2")
+    assert found == [F, "def g(x):\n    return f(x)", "a, b = (1, 2)", "assert g(b) == 2"]
+
+
+def test_a_name_that_was_bound_anew_is_another():
+    assert codes(F, "f = abs", "assert f(1) == 1") == [F]
+
+
+def test_what_functions_and_methods_change_in_place_is_needed():
+    table = "table = {}\n\ndef note(x):\n    table[x] = f(x)"
+    found = codes(
+        F, table, "note(1)", "seen = []\nseen.append(f(2))", "assert table[1] in seen + [1]"
+    )
+    assert len(found) == 5
+
+
+def test_a_function_finds_what_its_names_hold_when_it_is_called():
+    found = codes(F, "def g():\n    return k", "k = f(1)", "assert g() == 1")
+    assert found[2:] == ["k = f(1)", "assert g() == 1"]
+
+
+# --- running them --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def worker():
+    spawn = multiprocessing.get_context("spawn")
+    environment = mock.patch.dict(os.environ, forked.ENVIRONMENT)
+    with environment, ProcessPoolExecutor(1, spawn, forked.warm, ([],)) as pool:
+        yield lambda *sources, seconds=20: pool.submit(
+            rerun.run, cells(*sources), seconds, 10 * seconds
+        ).result()
+
+
+def test_a_run_says_which_assertion_failed_and_what_ran(worker):
+    ran = worker("x = 1", "assert x == 1\nassert x == 2, 'not two'", "print(x)")
+    assert (ran.how, ran.ran) == ("assertion", ("0", "1"))
+    assert ran.by == "1: assert x == 2, 'not two' (AssertionError: not two)"
+
+
+def test_a_run_that_passes_gives_its_output_and_the_last_value(worker):
+    ran = worker("print('a')", "'b'\n'c'", "x = 0x10")
+    assert (ran.how, ran.outputs) == ("passed", {"0": "a\n", "1": "'c'\n", "2": ""})
+
+
+def test_a_run_without_end_is_stopped_and_named(worker):
+    ran = worker("x = 1", "while x: pass", seconds=2)
+    assert (ran.how, ran.by) == ("timeout", "no end in 1")
+
+
+def test_a_process_that_dies_is_named(worker):
+    ran = worker("import os", "os.abort()")
+    assert (ran.how, ran.by) == ("crash", "the process died in 1")
+
+
+def test_each_run_starts_afresh_with_jax_not_started(worker):
+    source = (
+        "import jax, os\nassert 'X' not in os.environ\nos.environ['X'] = '1'\njax.numpy.ones(1)"
+    )
+    assert [worker(source).how for _ in range(2)] == ["passed", "passed"]
+
+
+# --- a chapter -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def weak(tiny, monkeypatch):
+    """The made-up chapter, which teaches one function more and asserts little about it."""
+    monkeypatch.syspath_prepend(str(course.ROOT))  # workers find the chapter there
+    text = tiny.source.read_text()
+    taught = (
+        '# %% tags=["given"]\ndef twice(x):\n    y = x + x\n    return abs(y)\n\n\n'
+        '# %% tags=["claim"]\nassert twice(2) == 4\nprint(twice(3))\n\n'
+        "# %% [markdown]\n# ## 9.2 Bounds"
+    )
+    tiny.source.write_text(text.replace("# %% [markdown]\n# ## 9.2 Bounds", taught))
+    return tiny
+
+
+SURVIVOR = "twice: dropped call: abs(y) → y"
+
+
+def test_a_survivor_is_reported_with_its_diff_and_what_ran(weak):
+    report = measure(weak, "text")
+    assert not report.problems
+    assert (report.killed, report.counted) == (1, 4)  # two are dtypes of `total`
+    survivor = report.survivors[-1]
+    assert survivor.mutant.id == SURVIVOR
+    assert survivor.ran[-2:] == ("given-twice", "claim-9-1-3")
+    killed = {each.mutant.id: each.by for each in report.tried if each.killed}
+    assert "assert twice(2) == 4" in killed["twice: arithmetic: x + x → x - x"]
+
+
+def test_an_equivalent_mutant_counts_no_more_and_stale_entries_are_problems(weak):
+    listed = {SURVIVOR: "never negative", "twice: arithmetic: x + x → x - x": "", "gone": ""}
+    lines = ["[text]", *(f"'{name}' = '{reason}'" for name, reason in listed.items())]
+    strength.equivalent_file(weak).write_text("\n".join(lines))
+    report = measure(weak, "text", Choice("twice"))
+    assert (report.killed, report.counted, report.survivors) == (0, 0, [])
+    assert [problem.partition(": ")[2] for problem in report.problems] == [
+        "no mutant is called 'gone' now: take it out",
+        "'twice: arithmetic: x + x → x - x' is killed: take it out "
+        "(claim-9-1-3: assert twice(2) == 4 (AssertionError))",
+    ]
+
+
+# --- the course ----------------------------------------------------------------------------------
+
+WEEK = datetime.date.today().isocalendar().week
+"""The sample rotates, and is the same all week."""
+
+SAMPLE = 8
+
+
+@pytest.mark.parametrize("part", ["text", "checks"])
+def test_a_sample_of_mutants_is_killed(part):
+    ready = [chapter for chapter in course.chapters() if not chapter.lacks()]
+    chapter = ready[WEEK % len(ready)]
+    report = measure(chapter, part, Choice(sample=SAMPLE, seed=WEEK), workers=2)
+    assert not report.problems
+    assert report.killed >= (strength.WANTED[part] - 0.3) * report.counted, report.survivors
