@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
-from autograder import assembly, bank, course, forked, lint, rerun, source
+from autograder import assembly, bank, course, forked, rerun, source
+from autograder.assertions import asserts
 from autograder.course import Chapter
 from autograder.judge import cases_of
 from autograder.mutants import Mutant, mutants
@@ -101,8 +102,8 @@ def chapter_cells(chapter: Chapter) -> list[tuple[Cell, str]]:
         role = assembly.role_of(node)
         if role in source.LOCKED:
             compared = source.TIMED not in node.metadata.tags
-            asserts = role in ("given", "claim", "figure") and lint.asserts(node.source)
-            found.append((Cell(node["id"], node.source, asserts, role == "setup", compared), role))
+            proves = role in ("given", "claim", "figure") and asserts(node.source)
+            found.append((Cell(node["id"], node.source, proves, role == "setup", compared), role))
     for key, code in assembly.reference_answers(chapter).items():
         answer = Cell(f"answer-{key}", code, asserts=True, exercise=(chapter.name, key))
         found.append((answer, "starter"))
