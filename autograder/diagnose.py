@@ -65,7 +65,8 @@ def run(asking: Asking, told: Told = lambda done, of: None) -> list[diagnosis.Mi
 def _behaviour(parent: WarmParent, asking: Asking, answer: Answer) -> diagnosis.Misconception:
     alone = {answer.exercise: answer.source}
     session = Session(parent, asking, Submission("bank", asking.chapter.name, Path(), alone))
-    prints = diagnosis.fingerprint(session.observe(answer.exercise))
+    exercise = asking.chapter.hidden[answer.exercise]
+    prints = diagnosis.fingerprint(exercise, session.observe(answer.exercise))
     session.close()
     about = answer.exercise, answer.name, answer.hint, answer.see
     return diagnosis.Misconception(*about, prints)

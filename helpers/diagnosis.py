@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers.exercise import Observation, Tried
+from helpers.exercise import Exercise, Tried
 
 SAMPLE = 8
 """Elements of an array that its fingerprint keeps, evenly spaced."""
@@ -33,9 +33,9 @@ class Misconception:
     fingerprint: list[Any]
 
 
-def fingerprint(attempts: Iterable[Tried]) -> list[Any]:
+def fingerprint(exercise: Exercise, attempts: Iterable[Tried]) -> list[Any]:
     """The fingerprint of observations, in the order of their cases."""
-    return [_of_observation(tried.observation) for tried in attempts]
+    return [_of_attempt(exercise, tried) for tried in attempts]
 
 
 def match(prints: list[Any], bank: Iterable[Misconception]) -> Misconception | None:
@@ -68,11 +68,16 @@ def load(path: Path) -> list[Misconception]:
     return [Misconception(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def _of_observation(seen: Observation) -> Any:
+def _of_attempt(exercise: Exercise, tried: Tried) -> Any:
+    seen = tried.observation
     if seen.fault:
         kind = seen.message.split(":")[0] if seen.fault == "error" else ""
         return {"fault": seen.fault, "error": kind}
-    return {name: _of_value(value) for name, value in seen.values.items()}
+    try:
+        values = exercise.told_by(tried.case, seen.values)
+    except Exception:  # a result of unexpected form tells what it can
+        values = seen.values
+    return {name: _of_value(value) for name, value in values.items()}
 
 
 def _of_value(value: Any) -> Any:

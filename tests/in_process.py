@@ -46,7 +46,7 @@ def graded(chapter: Chapter, submission: Submission, **more: Any) -> Graded:
     for key, exercise in chapter.hidden.items():
         tried = _tried(chapter, key, submission.answers.get(key, STUB))
         assessments[key] = assess(exercise, tried)
-        known = match(fingerprint(tried), _bank(chapter, key))
+        known = match(fingerprint(exercise, tried), _bank(chapter, key))
         if known and assessments[key].verdict in ("partial", "zero"):
             diagnoses[key] = known
     return Graded(submission, assessments, diagnoses, dict.fromkeys(assessments, 0.25), **more)
@@ -59,7 +59,13 @@ def _tried(chapter: Chapter, key: str, source: str) -> list[Tried]:
 
 def _bank(chapter: Chapter, key: str) -> list[Misconception]:
     return [
-        Misconception(key, a.name, a.hint, a.see, fingerprint(_tried(chapter, key, a.source)))
+        Misconception(
+            key,
+            a.name,
+            a.hint,
+            a.see,
+            fingerprint(chapter.hidden[key], _tried(chapter, key, a.source)),
+        )
         for a in chapter.answers
         if (a.exercise, a.kind) == (key, "wrong")
     ]
