@@ -135,7 +135,7 @@ def public_bank(chapter: Chapter) -> list[Misconception]:
 def misconception(answer: Answer, exercise: Exercise, tried: Sequence[Tried]) -> Misconception:
     """A wrong answer and how it behaved, for diagnosis."""
     about = answer.exercise, answer.name, answer.hint, answer.see
-    return Misconception(*about, fingerprint(tried), failures(exercise, tried))
+    return Misconception(*about, fingerprint(exercise, tried), failures(exercise, tried))
 
 
 # --- checking a chapter's bank -------------------------------------------------------------------
@@ -273,7 +273,7 @@ class Trial:
 
     def _committed(self, answer: Answer, first: Sequence[Tried]) -> Iterator[Problem]:
         """The bank that learners have must tell of the answer as it is now."""
-        seen = fingerprint(first[: len(self.public)])
+        seen = fingerprint(self.exercise, first[: len(self.public)])
         for known in load(self.chapter.public_bank):
             same = (known.exercise, known.name) == (self.key, answer.name)
             if same and not alike(seen, known.fingerprint):
@@ -285,9 +285,11 @@ class Trial:
 
     def _prints(self, by_seed: Sequence[Sequence[Tried]]) -> dict[str, list[Any]]:
         """Fingerprints by where they were taken; public ones only where the answer fails."""
-        prints = {f"on seed {i}": fingerprint(tried) for i, tried in enumerate(by_seed)}
+        prints = {
+            f"on seed {i}": fingerprint(self.exercise, tried) for i, tried in enumerate(by_seed)
+        }
         if self._fails_in_public(by_seed[0]):
-            public = fingerprint(by_seed[0][: len(self.public)])
+            public = fingerprint(self.exercise, by_seed[0][: len(self.public)])
             prints = {"in the public cases": public} | prints
         return prints
 

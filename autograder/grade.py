@@ -11,7 +11,7 @@ from autograder.results import Graded, Submission
 from autograder.sandbox import WarmParent
 from autograder.session import Asking, Session
 from helpers import diagnosis
-from helpers.exercise import Assessment, Tried, assess
+from helpers.exercise import Assessment, Exercise, Tried, assess
 
 
 class Grader:
@@ -45,7 +45,7 @@ class Grader:
             tried = session.observe(key)
             seconds[key] = round(time.monotonic() - started, 2)
             assessments[key] = assess(exercise, tried)
-            known = self._diagnose(assessments[key], tried)
+            known = self._diagnose(exercise, assessments[key], tried)
             if known:
                 diagnoses[key] = known
         session.close()
@@ -54,13 +54,13 @@ class Grader:
         return Graded(submission, assessments, diagnoses, seconds, *usage, person)
 
     def _diagnose(
-        self, assessment: Assessment, tried: Sequence[Tried]
+        self, exercise: Exercise, assessment: Assessment, tried: Sequence[Tried]
     ) -> diagnosis.Misconception | None:
         """The known mistake that behaves like this answer, if points were lost and one does."""
         if assessment.verdict not in ("partial", "zero", "error"):
             return None
         mine = [known for known in self.bank if known.exercise == assessment.id]
-        return diagnosis.recognised(self.chapter.hidden[assessment.id], tried, mine)
+        return diagnosis.recognised(exercise, tried, mine)
 
 
 def _for_a_person(submission: Submission, assessments: Mapping[str, Assessment]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers.exercise import Exercise, Observation, Tried, rows
+from helpers.exercise import Exercise, Row, Tried, rows
 
 SAMPLE = 8
 """Elements of an array that its fingerprint keeps, evenly spaced."""
@@ -47,7 +47,7 @@ def recognised(
     that fails in the same cases, the same properties and the same way.
     """
     attempts, bank = list(attempts), list(bank)
-    if twin := match(fingerprint(attempts), bank):
+    if twin := match(fingerprint(exercise, attempts), bank):
         return twin
     mine = failures(exercise, attempts)
     same = [known for known in bank if any(mine) and alike(mine, known.failures)]
@@ -60,14 +60,14 @@ def failures(exercise: Exercise, attempts: Iterable[Tried]) -> list[Any]:
     Of an exception only the class counts.
     """
     return [
-        [_of_failure(row.key, row.seen, tried) for row in rows(exercise, tried) if not row.passed]
+        [_of_failure(exercise, row, tried) for row in rows(exercise, tried) if not row.passed]
         for tried in attempts
     ]
 
 
-def fingerprint(attempts: Iterable[Tried]) -> list[Any]:
+def fingerprint(exercise: Exercise, attempts: Iterable[Tried]) -> list[Any]:
     """The fingerprint of observations, in the order of their cases."""
-    return [_of_observation(tried.observation) for tried in attempts]
+    return [_of_attempt(exercise, tried) for tried in attempts]
 
 
 def match(prints: list[Any], bank: Iterable[Misconception]) -> Misconception | None:
@@ -100,18 +100,23 @@ def load(path: Path) -> list[Misconception]:
     return [Misconception(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def _of_failure(key: str, seen: str, tried: Tried) -> list[Any]:
+def _of_failure(exercise: Exercise, row: Row, tried: Tried) -> list[Any]:
     if tried.observation.fault:
-        return [key, _of_observation(tried.observation)]
-    words = re.split(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)", seen)
-    return [key, [float(word) if number % 2 else word for number, word in enumerate(words)]]
+        return [row.key, _of_attempt(exercise, tried)]
+    words = re.split(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)", row.seen)
+    return [row.key, [float(word) if number % 2 else word for number, word in enumerate(words)]]
 
 
-def _of_observation(seen: Observation) -> Any:
+def _of_attempt(exercise: Exercise, tried: Tried) -> Any:
+    seen = tried.observation
     if seen.fault:
         kind = seen.message.split(":")[0] if seen.fault == "error" else ""
         return {"fault": seen.fault, "error": kind}
-    return {name: _of_value(value) for name, value in seen.values.items()}
+    try:
+        values = exercise.told_by(tried.case, seen.values)
+    except Exception:  # a result of unexpected form tells what it can
+        values = seen.values
+    return {name: _of_value(value) for name, value in values.items()}
 
 
 def _of_value(value: Any) -> Any:

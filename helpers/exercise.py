@@ -5,6 +5,7 @@ no sandbox and prints nothing: `helpers.selfcheck` shows an assessment to a lear
 calls the same `assess` on observations made in another process.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -129,6 +130,15 @@ class Exercise:
         """NumPy float64 on the judge's side, never where a learner's code runs: yields rows."""
         raise NotImplementedError(f"{type(self).__name__}.judge")
 
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What of an observation a known mistake is told by; on the judge's side, plain data.
+
+        All of it. Where right answers may differ, in what they draw or in how many programs they
+        compile, so may wrong ones: such an exercise leaves that out, or a mistake is known in one
+        wording only.
+        """
+        return seen
+
 
 def public_rng(exercise: Exercise) -> np.random.Generator:
     """The generator of the public cases: the same for everybody, on every day."""
@@ -183,7 +193,7 @@ def error_name(run: Callable[[], Any]) -> str:
 
 def one_line(error: BaseException, limit: int = 200) -> str:
     """`TypeError: first line of its text`, cut after a word where it exceeds `limit` characters."""
-    text = (str(error).strip().splitlines() or [""])[0]
+    text = re.sub(" at 0x[0-9a-f]+", "", (str(error).strip().splitlines() or [""])[0])
     whole = f"{type(error).__name__}: {text}".rstrip(": ")
     if len(whole) <= limit:
         return whole

@@ -42,7 +42,11 @@ def equal(key: str, seen: Any, want: Any, *, unit: str = "", **why: str) -> Row:
         problem = _not_numbers(seen, want.shape)
         if problem:
             return Row(key, False, seen=problem, expected=short(want), **why)
-        passed = bool(np.array_equal(np.asarray(seen), want, equal_nan=want.dtype.kind in "fc"))
+        got = np.asarray(seen)
+        same = (got == want) | ((got != got) & (want != want))
+        if not np.all(same):
+            return Row(key, False, **_worst(got, want, 1.0 * ~same, same), **why)
+        passed = True
     else:
         passed = _same_scalar(seen, want)
     return Row(key, passed, _with(seen, unit), _with(want, unit), **why)
@@ -153,17 +157,24 @@ def _same_scalar(seen: Any, want: Any) -> bool:
     return type(seen) is type(want) and seen == want
 
 
+ONE = {"leaves": "leaf"}
+"""Words whose singular is not the plural without its s."""
+
+
 def _number(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return str(bool(value))
     if isinstance(value, int | np.integer):
         return str(int(value))[:40]
     if isinstance(value, float | np.floating):
-        return f"{float(value):.6g}"
+        return f"{float(value) + 0.0:.6g}"  # never -0
     return str(value)[:80]
 
 
 def _with(value: Any, unit: str) -> str:
     plain = isinstance(value, np.ndarray) or _is_number(value)
     text = short(value) if plain else describe(value)
+    if text == "1":
+        first, *rest = unit.split(" ", 1)
+        unit = " ".join([ONE.get(first, first.removesuffix("s")), *rest])
     return f"{text} {unit}".rstrip()

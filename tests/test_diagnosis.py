@@ -51,7 +51,7 @@ def tried(answer: Callable[..., object], how: int = 0) -> list[Tried]:
 
 def known(name: str, answer: Callable[..., object], how: int = 0) -> Misconception:
     attempts = tried(answer, how)
-    prints = fingerprint(attempts), failures(EXERCISE, attempts)
+    prints = fingerprint(EXERCISE, attempts), failures(EXERCISE, attempts)
     return Misconception("9.1", name, "", "", *prints)
 
 

@@ -73,7 +73,7 @@ def test_equal(seen, want, passed):
 
 def test_counts_are_told_with_their_unit():
     row = expect.equal("k", 3, 1, unit="compilations")
-    assert (row.seen, row.expected) == ("3 compilations", "1 compilations")
+    assert (row.seen, row.expected) == ("3 compilations", "1 compilation")
 
 
 def test_bounds_refuse_what_is_no_number():

@@ -207,6 +207,10 @@ class Focal(Exercise):
             expected="an error that names the shapes",
         )
 
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of a refusal whether there was one."""
+        return {**seen, "refused": seen["refused"] != ""}
+
 
 def scored(rng: np.random.Generator, size: float) -> tuple[Array, Array, Array]:
     """Logits up to ±size, labels and a mask, all of shape (4, 3); both ends with both labels."""
@@ -307,6 +311,10 @@ class MergedSpread(Exercise):
             yield expect.close("empty", seen["of nothing"], 0.0, hint=hint)
         if "size" in about:
             yield expect.at_most("size", seen["size"], 8, unit="numbers in the state")
+
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of the state's size whether it is too large."""
+        return {**seen, "size": seen["size"] > 8}
 
 
 def number_in(state: Any) -> float:
@@ -417,6 +425,13 @@ class KeyPath(Exercise):
                 yield expect.raises("error", error, "KeyError", hint=hint)
                 yield from holds("message", message, [path, *want], hint)
 
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of each message which of the words it has that are asked for."""
+        assert isinstance(case, Expecting)
+        asked = case.want.items() if "message" in (case.about or ()) else ()
+        words = [[path, *words] for path, words in asked]
+        return {**seen, "messages": words_in(seen["messages"], words)}
+
 
 class Expecting(Case):
     """A case whose expectations stay with the judge: the probe is given their keys alone."""
@@ -437,6 +452,12 @@ def kind(error: Exception) -> str:
 def text_of(error: Exception) -> str:
     """The message of a KeyError; that of any other is nobody's promise."""
     return " ".join(map(str, error.args))[:1000] if isinstance(error, KeyError) else ""
+
+
+def words_in(messages: Sequence[str], asked: Sequence[Sequence[str]]) -> list[list[bool]]:
+    """For each message, which of the words asked for are in it; nothing if none are asked for."""
+    pairs = zip(messages, asked, strict=False)
+    return [[word in message for word in words] for message, words in pairs]
 
 
 def holds(key: str, message: str, words: Sequence[str], hint: str) -> Iterator[Row]:
@@ -586,6 +607,12 @@ class Overrides(Exercise):
             if "apart" in about:
                 saw = "a config that was changed in place"
                 yield expect.true("apart", kept, seen=saw, expected="a new config", hint=hint)
+
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of each message which of the words it has that are asked for."""
+        assert isinstance(case, Expecting)
+        asked = [*case.want.values()] if "unknown" in (case.about or ()) else []
+        return {**seen, "messages": words_in(seen["messages"], asked)}
 
 
 def said(cfg: Nest) -> str:

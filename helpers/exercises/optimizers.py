@@ -191,8 +191,17 @@ class Lion(Exercise):
                            hint="An update has the dtype of its parameter.")  # fmt: skip
         numbers = sum(leaf.size for leaf in params.values())
         hint = f"There are {numbers} parameters; 8 bytes are for a count of steps."
-        yield expect.at_most("memory", seen["state bytes"], 4 * numbers + 8, unit="bytes",
+        yield expect.at_most("memory", seen["state bytes"], lion_bytes(params), unit="bytes",
                              hint=hint)  # fmt: skip
+
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of the state's bytes whether they are too many."""
+        return {**seen, "state bytes": seen["state bytes"] > lion_bytes(case.inputs[0])}
+
+
+def lion_bytes(params: Leaves) -> int:
+    """What the state may take: a float32 for each parameter, and a count."""
+    return 4 * sum(leaf.size for leaf in params.values()) + 8
 
 
 def lion_schedule(steps: Any) -> Any:
@@ -310,10 +319,18 @@ class FactoredMoment(Exercise):
             )
             yield expect.close(key, np.asarray(got[name])[late], want[name][late],
                                rtol=1e-3, atol=1e-5, hint=hint)  # fmt: skip
-        numbers = sum(factors_of(leaf.shape[1:]) for leaf in gradients.values())
-        hint = f"All rows, columns and vectors together are {numbers} numbers; 8 bytes for a count."
-        yield expect.at_most("memory", seen["state bytes"], 4 * numbers + 8, unit="bytes",
-                             hint=hint)  # fmt: skip
+        most = factored_bytes(gradients)
+        hint = f"All rows, columns and vectors together take {most - 8} bytes, a count 8 at most."
+        yield expect.at_most("memory", seen["state bytes"], most, unit="bytes", hint=hint)
+
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of the state's bytes whether they are too many."""
+        return {**seen, "state bytes": seen["state bytes"] > factored_bytes(case.inputs[0])}
+
+
+def factored_bytes(gradients: Leaves) -> int:
+    """What the state may take: rows, columns and vectors in float32, and a count."""
+    return 4 * sum(factors_of(leaf.shape[1:]) for leaf in gradients.values()) + 8
 
 
 def factored_inputs(rng: np.random.Generator) -> dict[str, Array]:
@@ -549,6 +566,10 @@ class Accumulate(Exercise):
                 "A scan needs a state that comes back with the same structure, shapes and dtypes."
             ))  # fmt: skip
 
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of the programs whether there are more than one."""
+        return {**seen, "compiled": seen["compiled"] > 1}
+
 
 def kinds(tree: Any) -> list[str]:
     """Structure, shapes and dtypes. For probes."""
@@ -694,13 +715,25 @@ class PerLabel(Exercise):
             hint = f"Leaf “{name}”, labelled “{group}”."
             yield expect.close(key, got[name], want[name], rtol=1e-3, atol=1e-6, hint=hint)
         if kind == "tree":
-            per_number = {"slow": 1, "decayed": 2, "frozen": 0}
-            numbers = sum(per_number[group] * start[name].size for name, group in groups.items())
             hint = (
                 "That is momentum for “slow”, two moments for “decayed”, and 16 bytes for counts."
             )
-            yield expect.at_most("memory", seen["state bytes"], 4 * numbers + 16, unit="bytes",
-                                 hint=hint)  # fmt: skip
+            yield expect.at_most("memory", seen["state bytes"], grouped_bytes(params, kind),
+                                 unit="bytes", hint=hint)  # fmt: skip
+
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of the state's bytes whether they are too many."""
+        params, _, kind, _ = case
+        if "state bytes" not in seen:
+            return seen
+        return {**seen, "state bytes": seen["state bytes"] > grouped_bytes(params, kind)}
+
+
+def grouped_bytes(params: Leaves, kind: str) -> int:
+    """What the state may take: momentum for "slow", two moments for "decayed", and counts."""
+    start, per_number = flat(params), {"slow": 1, "decayed": 2, "frozen": 0}
+    numbers = [per_number[group] * start[name].size for name, group in flat(GROUPS[kind]).items()]
+    return 4 * sum(numbers) + 16
 
 
 def group_optimizers() -> dict[str, Any]:

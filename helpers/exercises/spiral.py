@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from helpers import expect
-from helpers.exercise import Case, Exercise, Property, Row
+from helpers.exercise import Case, Exercise, Property, Row, error_name
 from helpers.exercises.donation import (
     all_reused,
     clear_programs,
@@ -44,7 +44,7 @@ class Recipe:
 
     def schedule(self) -> Any:
         """The learning rate: from the number of steps done to a scalar."""
-        from helpers import optim
+        from helpers import optim  # here, for a judge reads this module without JAX
 
         return optim.warmup_cosine(self.peak, self.warmup_steps, self.total_steps)
 
@@ -82,6 +82,15 @@ def keys(*seeds: int) -> list[Any]:
 
     numbers: list[Any] = [np.array([0, seed], np.uint32) for seed in seeds]
     return [jax.random.wrap_key_data(each) for each in numbers]
+
+
+def whether(compilations: Sequence[int], most: int) -> list[bool]:
+    """Whether more than so many programs were compiled at first, and whether any were later.
+
+    How many too many depends on how an answer is written.
+    """
+    first, *later = compilations
+    return [first > most, *(count > 0 for count in later)]
 
 
 def at_first_only(key: str, compilations: Sequence[int], most: int, what: str) -> Iterator[Row]:
@@ -143,6 +152,11 @@ class Data(Exercise):
             "types": [str(part.dtype) for part in made[0]],
         }
 
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Which rows failed: each answer draws in its own way."""
+        failed = {f"{row.key}: {row.hint}" for row in self.judge(case, seen) if not row.passed}
+        return {"failed": sorted(failed)}
+
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         _, x, labels, number = case
         if x.size:
@@ -172,10 +186,17 @@ def two_seeds(rng: np.random.Generator) -> list[int]:
 def judge_split(labels: Array, held_out: int, sides: Any) -> Iterator[Row]:
     """Rows about (train, test) for one key, another, and the first key again."""
     everyone = np.arange(len(labels))
+    if any(np.asarray(side).dtype == bool for each in sides for side in each):
+        for key in ("once", "strata"):
+            text = "boolean masks"
+            yield expect.true(key, False, seen=text, expected="indices", hint="Masks, not indices.")
+        return
     for train, test in sides:
         both = np.sort(np.concatenate([np.ravel(train), np.ravel(test)]))
         hint = "These are all indices of both sides, in order."
         yield expect.equal("once", both, everyone, hint=hint)
+        hint = "So many different examples are held out."
+        yield expect.equal("once", len(np.unique(test)), np.size(test), hint=hint)
         inside = np.all((test >= 0) & (test < len(labels))) and test.dtype.kind in "iu"
         counts = np.bincount(labels[test] if inside else labels[:0], minlength=3)
         hint = "So many of each class are held out."
@@ -183,12 +204,16 @@ def judge_split(labels: Array, held_out: int, sides: Any) -> Iterator[Row]:
     tests = [np.sort(np.ravel(test)) for _, test in sides]
     yield expect.equal("strata", tests[2], tests[0], hint="The same key gives the same split.")
     differ = not np.array_equal(tests[0], tests[1])
-    yield expect.true("strata", differ, seen="the same examples for two keys")
-    ranks = [np.flatnonzero(labels == c) for c in (1, 2)]
+    hint = "Each key draws anew."
+    yield expect.true("strata", differ, seen="the same examples for two keys", hint=hint)
+    ranks = [np.flatnonzero(labels == c) for c in range(3)]
     places_of = [[np.flatnonzero(np.isin(rank, test)) for rank in ranks] for test in tests[:2]]
-    twins = [np.array_equal(first, second) for first, second in places_of]
-    text = "the same places in two classes of equal size, for each key"
-    yield expect.true("strata", not all(twins), seen=text, expected="draws of their own")
+    twins = [np.array_equal(first, second) for _, first, second in places_of]
+    text, hint = "the same places in two classes of equal size", "That is so for both keys."
+    yield expect.true("strata", not all(twins), seen=text, expected="their own draws", hint=hint)
+    windows = [np.all(np.diff(own) == 1) for each in places_of for own in each]
+    text, hint = "neighbours, in every class", "Held out are a window of each class."
+    yield expect.true("strata", not all(windows), seen=text, expected="random places", hint=hint)
 
 
 def judge_batches(x: Array, labels: Array, size: int, seen: Mapping[str, Any]) -> Iterator[Row]:
@@ -213,8 +238,10 @@ def judge_batches(x: Array, labels: Array, size: int, seen: Mapping[str, Any]) -
         hint = "These are the real rows, x and label, ordered by the first coordinate."
         yield expect.equal("all", by_first(rows), by_first(wanted), hint=hint)
         pairs = [label_of.get(float(first)) == label for first, _, label in rows]
-        yield expect.equal("all", int(sum(pairs)), len(x), unit="examples with their own label")
-        yield expect.equal("padding", int(real.sum()), len(x), unit="places that the mask selects")
+        hint = "So many examples have their own label."
+        yield expect.equal("all", int(sum(pairs)), len(x), unit="examples", hint=hint)
+        hint = "So many places does the mask select."
+        yield expect.equal("padding", int(real.sum()), len(x), unit="places", hint=hint)
         rest = np.abs(xs[~real]).sum() + np.abs(ys[~real] + 1).sum()
         hint = "That is how far the padding is from x of zeros and labels of −1."
         yield expect.equal("padding", float(rest), 0.0, hint=hint)
@@ -224,15 +251,16 @@ def judge_batches(x: Array, labels: Array, size: int, seen: Mapping[str, Any]) -
     good = types == "float32, int32, bool"
     yield expect.true("padding", good, seen=types, expected="float32, int32, bool", hint=hint)
     same = sorted(orders[0]) == sorted(orders[1])
-    text = "the same examples together in a batch, for two keys"
-    yield expect.true("order", not same, seen=text, expected="another mixture")
+    text, hint = "the same examples together in a batch", "That is so for two keys."
+    yield expect.true("order", not same, seen=text, expected="another mixture", hint=hint)
     batch_of = [
         {first: number for number, batch in enumerate(order) for first in batch} for order in orders
     ]
     neighbours = list(pairwise(x[:, 0].tolist()))
     close = sum(places.get(a) == places.get(b) for places in batch_of for a, b in neighbours)
-    unit = f"of {2 * len(neighbours)} pairs of neighbours in one batch, for two keys"
-    yield expect.at_most("order", close, 15, unit=unit)
+    unit = f"of {2 * len(neighbours)} pairs in one batch, for two keys"
+    hint = "These are pairs of neighbours in the data."
+    yield expect.at_most("order", close, 15, unit=unit, hint=hint)
 
 
 def by_first(rows: Array) -> Array:
@@ -283,7 +311,7 @@ class State(Exercise):
         "apart": Property("keeps each leaf in a buffer of its own", 1, see="10.4"),
         "caller": Property("leaves the caller's params and key alive", 1, see="10.4"),
         "static": Property("carries its recipe as a static part that compares by value", 1, "10.4"),
-        "once": Property("compiles once for all steps and all runs of a recipe", 1, see="10.4"),
+        "once": Property("compiles once for all steps of a run", 1, see="10.4"),
     }
     points = 5
     difficulty = 2
@@ -305,6 +333,9 @@ class State(Exercise):
         given = jax.tree.unflatten(nest, owned(leaves)) | {"scale": jnp.asarray(1.5)}
         (key,) = keys(seed)
         state = new_state(Recipe(peak), given, key)
+        refused_by_jit = error_name(lambda: jax.eval_shape(lambda state: 0, state))
+        if refused_by_jit:
+            return {"refused by jit": refused_by_jit}
         seen = self.look(state, given, key)
         twin = new_state(Recipe(peak), given, key)
         other = new_state(Recipe(peak / 2), given, key)
@@ -356,8 +387,20 @@ class State(Exercise):
             "the caller's": len({*where} & {*places((given, key))}),
         }
 
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of the compilations whether there were any."""
+        if "compilations" not in seen:
+            return seen
+        return {**seen, "compilations": [count > 0 for count in seen["compilations"]]}
+
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         params, seed, peak = case
+        if "refused by jit" in seen:
+            for key in self.properties:
+                text = f"a state that jit refuses ({seen['refused by jit']})"
+                hint = "Is its class registered, and its recipe static?"
+                yield expect.true(key, False, seen=text, expected="a pytree of arrays", hint=hint)
+            return
         wanted = [*tree_leaves(params), np.float32(1.5)]
         for name in ("params", "ema"):
             yield expect.equal("value", len(seen[name]), len(wanted), unit=f"leaves of {name}")
@@ -428,6 +471,16 @@ def value_and_slope(loss: Callable[..., Any]) -> Callable[..., Any]:
     return jax.jit(jax.value_and_grad(loss))
 
 
+def as_written(fn: Callable[..., Any], *args: Any) -> Any:
+    """What a function gives without XLA's algebra, which here and there mends a product with NaN.
+
+    As an operation after the other would give it, at a tenth of the cost. For probes.
+    """
+    import jax
+
+    return jax.jit(fn).lower(*args).compile({"xla_disable_hlo_passes": "algsimp"})(*args)
+
+
 class Loss(Exercise):
     """Cross-entropy with smoothed labels over the rows that are real."""
 
@@ -457,9 +510,14 @@ class Loss(Exercise):
         self, smoothed_loss: Callable[..., Any],
         logits: Array, labels: Array, mask: Array, smoothing: float,
     ) -> Mapping[str, Any]:  # fmt: skip
-        program = value_and_slope(smoothed_loss)
-        value, slope = program(logits, labels, mask, np.float32(smoothing))
-        return {"value": value, "slope": slope}
+        import jax
+
+        inputs = logits, labels, mask, np.float32(smoothing)
+        value, slope = value_and_slope(smoothed_loss)(*inputs)
+        seen = {"value": value, "slope": slope}
+        if not mask.any():
+            seen["slope as written"] = as_written(jax.grad(smoothed_loss), *inputs)
+        return seen
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         value, slope = smoothed(*case)
@@ -469,6 +527,9 @@ class Loss(Exercise):
         yield expect.close(first, seen["value"], value, rtol=1e-4, atol=1e-5, hint=hint)
         hint = "That is its gradient with respect to the logits."
         yield expect.close(last, seen["slope"], slope, rtol=1e-3, atol=1e-5, hint=hint)
+        if "slope as written" in seen:
+            hint = "That is the gradient where XLA simplifies nothing: without jit, for instance."
+            yield expect.close(last, seen["slope as written"], slope, atol=1e-5, hint=hint)
 
 
 def to_judge(
@@ -476,7 +537,8 @@ def to_judge(
 ) -> tuple[Any, ...]:
     """Inputs of exercise 10.3: logits (6, 4), labels, mask (6,), the smoothing.
 
-    Padding lies anywhere. size: that of all logits, of either sign, where it is not 0.
+    Padding lies anywhere. size: that of all logits, of either sign, where it is not 0; one real row
+    is then far below the others as a whole.
     """
     logits = 2 * rng.standard_normal((6, 4))
     if size:
@@ -486,6 +548,7 @@ def to_judge(
     if size and mask.any():  # one row is sure of the wrong class
         row = int(np.flatnonzero(mask)[0])
         labels[row] = int(np.argmin(logits[row]))
+        logits[np.flatnonzero(mask)[-1]] = rng.permutation([0.0, 1.0, 2.0, 0.0]) - size
     return logits.astype(np.float32), labels, mask, smoothing
 
 
@@ -616,8 +679,9 @@ class Epoch(Exercise):
             refused.append(refusal(one))
 
         seen = counted([noted] * min(epochs, 2))
-        for _ in range(epochs - 2):
-            state, _ = step(state, data)
+        if not seen["compilations"][1]:  # a hundred compilations would be minutes
+            for _ in range(epochs - 2):
+                state, _ = step(state, data)
         return seen | {
             "losses": losses,
             "fates": fates,
@@ -632,6 +696,10 @@ class Epoch(Exercise):
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         params, batches, epochs, law, _ = case
+        if law is not None and seen["compilations"][1]:
+            text = "a second epoch that compiles: the run was stopped there"
+            yield expect.true("trained", False, seen=text, expected="one program for the run")
+            return
         if law is not None:
             yield from learnt("trained", seen["params"], batches[0], *law)
             return
@@ -655,6 +723,10 @@ class Epoch(Exercise):
         unit = "warnings of donated buffers that were not usable"
         yield expect.equal("donated", seen["unusable"], 0, unit=unit)
         yield from at_first_only("once", seen["compilations"], 3, "epoch")
+
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of the compilations whether they were too many."""
+        return {**seen, "compilations": whether(seen["compilations"], 3)}
 
 
 def weights(rng: np.random.Generator) -> dict[str, Array]:
@@ -812,16 +884,27 @@ class Evaluation(Exercise):
         yield expect.at_least("chunks", seen["fewest rows"], 0, unit=unit)
         yield from at_first_only("chunks", seen["compilations"], 4, "call")
 
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of the compilations whether they were too many."""
+        return {**seen, "compilations": whether(seen["compilations"], 4)}
+
 
 def to_evaluate(rng: np.random.Generator, *sizes: int) -> tuple[Any, ...]:
-    """Inputs of exercise 10.5: w (2, 4), and x (n, 2), labels (n,) for each n. Whole numbers."""
+    """Inputs of exercise 10.5: w (2, 4), and x (n, 2), labels (n,) for each n. Whole numbers.
+
+    Where there are enough, one point has logits of about ±1000, and one has equal logits.
+    """
     w = rng.permutation(np.array([[3, -1, 2, -4], [1, 4, -3, -2]], np.float32), axis=1)
     sets = []
     for n in sizes:
         x = rng.integers(-3, 4, (n, 2)).astype(np.float32) / 2
         best = np.argmax(x @ w, axis=1)
         wrong = rng.integers(0, 4, n)
-        sets.append([x, np.where(rng.random(n) < 0.5, best, wrong).astype(np.int32)])
+        labels = np.where(rng.random(n) < 0.5, best, wrong).astype(np.int32)
+        if n > 12:
+            x[0], x[1] = rng.permutation([300, -300]), 0
+            labels[:2] = np.argmax(x[0] @ w), rng.integers(1, 4)
+        sets.append([x, labels])
     return w, sets
 
 
@@ -843,8 +926,12 @@ def evaluated(w: Array, x: Array, labels: Array) -> dict[str, Any]:
 # --- 10.6 ----------------------------------------------------------------------------------------
 
 
+_at_once: list[int] = []
+
+
 def example_loss(params: Tree, x: Any, label: Any) -> Any:
-    """Half the squared error of one example."""
+    """Half the squared error of one example; it notes how many it stood for when traced."""
+    _at_once.append(int(np.size(getattr(x, "val", x))) // 2)
     return 0.5 * (x @ params["w"] + params["b"] - label) ** 2
 
 
@@ -855,10 +942,11 @@ class HardExamples(Exercise):
     title = "Hard examples: the longest gradients of any number of examples"
     answer = "hardest"
     properties = {
-        "which": Property("finds the examples with the longest gradients", 2, see="10.9"),
+        "which": Property("finds the examples with the longest gradients", 1.5, see="10.9"),
         "norms": Property("gives the lengths of their gradients", 1, see="10.9"),
         "ties": Property("puts the lower index first among equals", 0.5, see="10.9"),
         "few": Property("returns all of them where there are fewer than k", 0.5, see="10.9"),
+        "chunks": Property("takes the gradients of a chunk at a time", 0.5, see="10.9"),
         "once": Property("compiles one program for any number of examples and any k", 1, "10.9"),
     }
     points = 5
@@ -867,7 +955,7 @@ class HardExamples(Exercise):
     minutes = 20
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        about = ["which", "norms", "once"]
+        about = ["which", "norms", "chunks", "once"]
         yield Case(
             "the 4 hardest of 13, the 2 of 10", *to_rank(rng, (13, 4), (10, 2)), True, about=about
         )
@@ -883,13 +971,15 @@ class HardExamples(Exercise):
         clear_programs(fresh)
         params = jax.device_put({"b": b, "w": w})
         found: list[Any] = []
+        _at_once.clear()
 
         def one(x: Array, labels: Array, k: int) -> None:
             indices, norms = hardest(example_loss, params, x, labels, k, CHUNK)
             found.append([np.asarray(indices), np.asarray(norms)])
 
         seen = counted([functools.partial(one, *each) for each in sets])
-        return {"found": found, "compilations": seen["compilations"]}
+        most = max(_at_once, default=0)
+        return {"found": found, "compilations": seen["compilations"], "at once": most}
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         w, b, sets, fresh = case
@@ -898,11 +988,18 @@ class HardExamples(Exercise):
             lengths = gradient_lengths(w, b, x, labels)
             order = np.lexsort((np.arange(len(x)), -lengths))[:k]
             hint = f"That is k = {k} of {len(x)} examples in chunks of {CHUNK}."
-            first, last = about[0], about[1] if "norms" in about else about[0]
-            yield expect.equal(first, indices, order, hint=hint)
-            yield expect.close(last, norms, lengths[order], rtol=1e-4, hint=hint)
+            yield expect.equal(about[0], indices, order, hint=hint)
+            if "norms" in about:
+                yield expect.close("norms", norms, lengths[order], rtol=1e-4, hint=hint)
         if fresh:
+            unit = "gradients at once"
+            yield expect.at_most("chunks", seen["at once"], CHUNK, unit=unit)
             yield from at_first_only("once", seen["compilations"], 4, "call")
+
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, of what is counted whether it was too much."""
+        compilations, at_once = whether(seen["compilations"], 4), seen["at once"] > CHUNK
+        return {**seen, "compilations": compilations, "at once": at_once}
 
 
 def gradient_lengths(w: Array, b: Array, x: Array, labels: Array) -> Array:

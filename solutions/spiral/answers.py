@@ -106,6 +106,51 @@ def batches(key, x, labels, batch_size):
     return jnp.where(mask[..., None], x[places], 0), jnp.where(mask, labels[places], -1), mask
 
 
+# %% 10.1 wrong: holds out a window of each class
+# The window begins at a random place, but what is in it are neighbours. In a file that is in any order
+# they are no sample. Draw each example by itself.
+# see: 10.2
+def split(key, labels, held_out):
+    test = []
+    for c in np.unique(labels):
+        members = np.flatnonzero(labels == c)
+        last = len(members) - held_out + 1
+        start = int(jax.random.randint(jax.random.fold_in(key, int(c)), (), 0, last))
+        test.append(members[start : start + held_out])
+    test = np.concatenate(test)
+    return np.setdiff1d(np.arange(len(labels)), test), test
+
+
+def batches(key, x, labels, batch_size):
+    steps = -(-len(x) // batch_size)
+    order = jax.random.permutation(key, len(x))
+    rest = (0, steps * batch_size - len(x))
+    places = jnp.pad(order, rest).reshape(steps, batch_size)
+    mask = jnp.pad(jnp.ones(len(x), bool), rest).reshape(places.shape)
+    return jnp.where(mask[..., None], x[places], 0), jnp.where(mask, labels[places], -1), mask
+
+
+# %% 10.1 wrong: masks in place of indices
+# The task asks for the indices of the two sides, not for which examples are on them. `np.flatnonzero`
+# makes the one of the other.
+# see: 10.2
+def split(key, labels, held_out):
+    order = np.array(jax.random.permutation(key, len(labels)))
+    held = np.zeros(len(labels), bool)
+    for c in np.unique(labels):
+        held[order[labels[order] == c][:held_out]] = True
+    return ~held, held
+
+
+def batches(key, x, labels, batch_size):
+    steps = -(-len(x) // batch_size)
+    order = jax.random.permutation(key, len(x))
+    rest = (0, steps * batch_size - len(x))
+    places = jnp.pad(order, rest).reshape(steps, batch_size)
+    mask = jnp.pad(jnp.ones(len(x), bool), rest).reshape(places.shape)
+    return jnp.where(mask[..., None], x[places], 0), jnp.where(mask, labels[places], -1), mask
+
+
 # %% 10.1 wrong: trains on the held-out examples too
 # The training side is everything. The accuracy on the held-out side is then one on points that were
 # trained on.
@@ -400,6 +445,28 @@ def new_state(recipe, params, key):
     return Run(params, ema, opt_state, jnp.zeros((), jnp.int32), jnp.copy(key), recipe)
 
 
+# %% 10.2 wrong: takes over the caller's params, weak types and all
+# `jnp.asarray` copies nothing: the first donated step deletes the arrays that were passed in. And a
+# weakly typed one stays so, which makes another program of the second step.
+# see: 10.4
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Run:
+    params: Any
+    ema: Any
+    opt_state: Any
+    step: Any
+    key: Any
+    recipe: Any = field(metadata={"static": True})
+
+
+def new_state(recipe, params, key):
+    params = jax.tree.map(jnp.asarray, params)
+    ema = jax.tree.map(jnp.copy, params)
+    opt_state = recipe.optimizer().init(params)
+    return Run(params, ema, opt_state, jnp.zeros((), jnp.int32), jnp.copy(key), recipe)
+
+
 # %% 10.2 wrong: takes over the caller's key
 # A key is an array like others: it goes with the state that is donated, and the caller's next use of it
 # fails. Copy the key too.
@@ -661,6 +728,43 @@ def smoothed_loss(logits, labels, mask, smoothing):
     return jnp.sum(jnp.where(mask, rows, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
 
 
+# %% 10.3 wrong: a much smaller number before the logarithm
+# log(p + 1e-12) is finite, and wrong: the loss can't exceed 28, and a row that is sure of the wrong class
+# has no gradient to mend it.
+# see: 10.5
+def smoothed_loss(logits, labels, mask, smoothing):
+    log_p = jnp.log(jax.nn.softmax(logits) + 1e-12)
+    targets = (1 - smoothing) * jax.nn.one_hot(labels, logits.shape[1])
+    targets = targets + smoothing / logits.shape[1]
+    rows = -jnp.sum(targets * log_p, axis=-1)
+    return jnp.sum(jnp.where(mask, rows, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
+
+
+# %% 10.3 wrong: the maximum of the whole batch
+# One maximum for all rows saves only the row that has it: in a row far below it every exponential is 0, and
+# the logarithm of their sum −∞. Take each row's own maximum: `axis=1, keepdims=True`.
+# see: 10.5
+def smoothed_loss(logits, labels, mask, smoothing):
+    below = logits - logits.max()
+    log_p = below - jnp.log(jnp.exp(below).sum(1, keepdims=True))
+    targets = (1 - smoothing) * jax.nn.one_hot(labels, logits.shape[1])
+    targets = targets + smoothing / logits.shape[1]
+    rows = -jnp.sum(targets * log_p, axis=-1)
+    return losses.masked_mean(rows, mask)
+
+
+# %% 10.3 wrong: an `if` on the smoothing
+# Under jit the smoothing is a tracer, and a Python `if` can't ask for its value. The formula holds for 0,
+# too.
+# see: 10.5
+def smoothed_loss(logits, labels, mask, smoothing):
+    targets = jax.nn.one_hot(labels, logits.shape[1])
+    if smoothing > 0:
+        targets = (1 - smoothing) * targets + smoothing / logits.shape[1]
+    rows = -jnp.sum(targets * jax.nn.log_softmax(logits), axis=-1)
+    return losses.masked_mean(rows, mask)
+
+
 # %% 10.3 wrong: smooths over the other classes only
 # The smoothing is shared by all classes, the label's own included; here the others get all of it.
 # see: 10.5
@@ -700,6 +804,17 @@ def smoothed_loss(logits, labels, mask, smoothing):
     targets = targets + smoothing / logits.shape[1]
     rows = -jnp.sum(targets * jax.nn.log_softmax(logits), axis=-1)
     return jnp.sum(jnp.where(mask, rows, 0.0)) / jnp.sum(mask)
+
+
+# %% 10.3 wrong: one `where` behind the division
+# The value is 0, as it should be. But the gradient goes through the division that was not chosen, and 0
+# times infinity is NaN. Make the denominator harmless before you divide.
+# see: 10.5
+def smoothed_loss(logits, labels, mask, smoothing):
+    targets = (1 - smoothing) * jax.nn.one_hot(labels, logits.shape[1])
+    targets = targets + smoothing / logits.shape[1]
+    rows = -jnp.sum(targets * jax.nn.log_softmax(logits), axis=-1) * mask
+    return jnp.where(mask.any(), rows.sum() / mask.sum(), 0.0)
 
 
 # %% 10.3 wrong: the sum of the rows
@@ -1448,6 +1563,49 @@ def evaluate_in_chunks(predict, params, x, labels, chunk):
     return {"loss": jnp.mean(losses), "accuracy": accuracy, "confusion": confusion}
 
 
+# %% 10.5 wrong: exponentials that overflow
+# exp(89) is infinite in float32, and infinity over infinity NaN: one point with large logits, and the mean
+# is gone. Subtract each row's maximum first, or use `cross_entropy`.
+# see: 10.5
+@partial(jax.jit, static_argnums=0)
+def _logits(predict, params, x):
+    return predict(params, x)
+
+
+def evaluate_in_chunks(predict, params, x, labels, chunk):
+    rest = -len(x) % chunk
+    padded = np.pad(x, ((0, rest), (0, 0))).reshape(-1, chunk, x.shape[1])
+    logits = np.concatenate([_logits(predict, params, part) for part in padded])[: len(x)]
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    named = logits.argmax(axis=1)
+    confusion = np.zeros(2 * (logits.shape[1],), int)
+    np.add.at(confusion, (labels, named), 1)
+    loss = -np.log(p[np.arange(len(x)), labels]).mean()
+    return {"loss": loss, "accuracy": np.mean(named == labels), "confusion": confusion}
+
+
+# %% 10.5 wrong: a tie counts as right
+# Where several logits are the largest, the class that is named is the first of them, in the accuracy as in
+# the confusion.
+# see: 10.8
+@partial(jax.jit, static_argnums=0)
+def _logits(predict, params, x):
+    return predict(params, x)
+
+
+def evaluate_in_chunks(predict, params, x, labels, chunk):
+    rest = -len(x) % chunk
+    padded = np.pad(x, ((0, rest), (0, 0))).reshape(-1, chunk, x.shape[1])
+    logits = np.concatenate([_logits(predict, params, part) for part in padded])[: len(x)]
+    below = logits - logits.max(axis=1, keepdims=True)
+    log_p = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
+    confusion = np.zeros(2 * (logits.shape[1],), int)
+    np.add.at(confusion, (labels, logits.argmax(axis=1)), 1)
+    right = logits[np.arange(len(x)), labels] == logits.max(axis=1)
+    loss = -log_p[np.arange(len(x)), labels].mean()
+    return {"loss": loss, "accuracy": right.mean(), "confusion": confusion}
+
+
 # %% 10.5 wrong: the confusion as shares
 # Each row was divided by its sum. The task asks for counts: shares hide how many points a class has.
 # see: 10.8
@@ -1763,8 +1921,27 @@ def hardest(loss, params, x, labels, k, chunk):
     return order, norms[order]
 
 
-# %% 10.6 wrong: a program for each k
-# `top_k` on the device needs k while it compiles, and the whole array: a program for every k and every n.
+# %% 10.6 wrong: pads to a size that is never exceeded
+# One program serves all, and takes thousands of gradients at once, most of them of padding. Go through
+# chunks of the size that was asked for.
+# see: 10.9
+@partial(jax.jit, static_argnums=0)
+def _chunk_norms(loss, params, x, labels):
+    grads = jax.vmap(jax.grad(loss), (None, 0, 0))(params, x, labels)
+    return jax.vmap(global_norm)(grads)
+
+
+def hardest(loss, params, x, labels, k, chunk):
+    rest = (0, 1024 - len(x))
+    padded = np.pad(x, (rest, (0, 0))), np.pad(labels, rest)
+    norms = np.array(_chunk_norms(loss, params, *padded))[: len(x)]
+    order = np.argsort(-norms, kind="stable")[:k]
+    return order, norms[order]
+
+
+# %% 10.6 wrong: a program for each number of examples, or for each k
+# What is jitted gets the whole array, or needs k while it compiles, as `top_k` does: each n, or each k, is
+# a program of its own. Give it chunks of one size, and sort in NumPy.
 # see: 10.9
 @partial(jax.jit, static_argnums=(0, 4))
 def _top(loss, params, x, labels, k):

@@ -171,10 +171,11 @@ assert 144 * 5 == 720
 # %% [markdown]
 # ## 10.3 Batches that lose nothing
 #
-# An epoch is one pass over the examples, in batches of 72. Does their order matter? Everybody
-# says that data must be shuffled. Measure it. `pass_over` takes one step on each batch, in the
-# order in which they come; the same program serves both orders. The recipe of the run, with its
-# learning rate, is the one of the whole chapter; §10.4 says what is in it.
+# An epoch is one pass over the examples, in batches of 72. Does their order matter? Everybody says
+# that data must be shuffled. Measure it. First the recipe of all runs in this chapter; §10.4 says
+# what is in it. Then `pass_over`, which takes one step on each batch, in the order in which they
+# come; one program serves both orders. Its state and its step are the library's, known from
+# chapters 06 and 07 and quoted in §10.6.
 
 # %% tags=["given"]
 # quote: helpers.exercises.spiral.Recipe
@@ -210,11 +211,10 @@ def accuracies(x, labels, shuffled, epochs=100):
 
 
 # %% [markdown]
-# ❌ In the order of the data each batch is of one arm, or of two. Each step then makes the network
-# name that arm everywhere, and the next arm's steps undo it. After 10 epochs the mixed batches
-# are ahead by more than 0.1. And yet after 100 epochs both are above 0.99: the learning rate has
-# gone down, the steps became too small to forget, and the end of the run hides what the beginning
-# cost. A final accuracy is a poor witness.
+# ❌ In the order of the data each batch is of one arm, or of two. Each step pulls the network
+# towards that arm, and the next arm's steps pull it back. After 10 epochs the mixed batches are
+# ahead by more than 0.1. And yet after 100 epochs both are above 0.99. The order costs time, and a
+# final accuracy says nothing of it.
 
 # %% tags=["claim"]
 kinds = [len(np.unique(labels[start : start + 72])) for start in range(0, 720, 72)]
@@ -248,11 +248,12 @@ for (name, curve), color in zip(curves.items(), (COLORS.right, COLORS.wrong), st
 ax.set_xticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
 ax.minorticks_off()
 ax.set_ylim(0.3, 1.02)
-assert curves["mixed"][9] > curves["in order"][9] + 0.1
+passes = {name: int(np.argmax(np.array(curve) > 0.85)) + 1 for name, curve in curves.items()}
+assert passes["mixed"] <= 10 < passes["in order"]
 describe(
     fig,
-    "Accuracy over 100 epochs. Mixed batches reach 0.9 within 10 epochs; batches in the order of "
-    "the data take about twice as long, and end at the same accuracy.",
+    "Accuracy over 100 epochs. Mixed batches pass 0.85 within 10 epochs; batches in the order of "
+    "the data need more, and end as high.",
 )
 
 # %% [markdown]
@@ -290,8 +291,9 @@ assert divmod(666, 72) == (9, 18) and 720 - 3 * 18 == 666
 #   different numbers of examples, all more than `held_out`.
 # - `test` holds `held_out` indices of each class, `train` all others; the order inside each does
 #   not matter.
-# - The same key gives the same split, another key another one. The draw inside one class does not
-#   depend on that inside another: two classes of equal size don't hold out the same places.
+# - The same key gives the same split, another key another one. Each example of a class may be held
+#   out beside any other, and the draw inside one class does not depend on that inside another: two
+#   classes of equal size don't hold out the same places.
 #
 # `batches(key, x, labels, batch_size)` returns `(x, labels, mask)` of shapes (steps, B, 2),
 # (steps, B) and (steps, B), where B is the batch size and steps is n / B, rounded up.
@@ -547,7 +549,8 @@ assert (round(losses_there[best], 2), round(distances[best], 1)) == (0.29, 3.3)
 # - The gradient with respect to the logits is right as well, and 0 in rows of padding.
 # - Value and gradient are right for logits of ±10,000.
 # - A batch of nothing but padding has the loss 0, and a gradient of 0.
-# - The check jits it and differentiates it, with one program for all values of s.
+# - The check jits it and differentiates it, with one program for all values of s. For a batch of
+#   padding it also looks at the gradient that is found without XLA's simplifications.
 
 
 # %% tags=["starter"] exercise="10.3"
@@ -614,9 +617,9 @@ assert_close(means @ counts / counts.sum(), row_losses.mean(), rtol=1e-12)
 # The **moving average** of the parameters goes along: after each step, ema ← d · ema +
 # (1 − d) · params, with the *new* params. It forgets at the rate of d a step. With d = 0.9 less
 # than 1 % of the start is left after 44 steps. ❌ Moved once an epoch instead, it lags by as many
-# epochs as it should lag steps; with the params from *before* the step, it is one step late.
-# Nothing fails in either case, and the accuracy hardly moves. Only a check against exact numbers
-# sees it.
+# epochs as it should lag steps: 90 steps in place of 9, in epochs of 10. With the params from
+# *before* the step, it is one step late. Nothing fails in either case: only a check against exact
+# numbers sees it.
 
 
 # %% tags=["claim"]
@@ -628,12 +631,16 @@ def averaged(values, decay, start=0.0):
     return np.array(found[1:])
 
 
-ramp = np.arange(1.0, 101.0)  # params that move by 1 with each step
-lag = ramp - averaged(ramp, 0.9)
-late = ramp - averaged(ramp - 1, 0.9)
-print(f"lag behind params that move: {lag[-1]:.2f} steps, with the old params {late[-1]:.2f}")
+ramp = np.arange(1.0, 1001.0)  # params that move by 1 with each step
+lags = {
+    "after each step": ramp[-1] - averaged(ramp, 0.9)[-1],
+    "with the old params": ramp[-1] - averaged(ramp - 1, 0.9)[-1],
+    "once in 10 steps": ramp[-1] - averaged(ramp[9::10], 0.9)[-1],
+}
+for name, lag in lags.items():
+    print(f"{name:20} {lag:.0f} steps behind params that move")
 assert 0.9**43 > 0.01 > 0.9**44
-assert_close([lag[-1], late[-1]], [9.0, 10.0], rtol=1e-3)
+assert_close(list(lags.values()), [9.0, 10.0, 90.0], rtol=1e-3)
 
 # %% [markdown]
 # 💡 **Inside an epoch everything moves with the step: params, average, count. Outside of it there
@@ -752,37 +759,41 @@ assert_close(score["loss"], exact_rows.mean(), rtol=1e-3)
 assert_close(score["accuracy"], exact_accuracy, rtol=1e-6)
 
 # %% [markdown]
-# How much does an accuracy say? It is a mean of n coin flips, so its standard error is
-# √(a (1 − a) / n). For a = 0.995 and n = 720 that is 0.0026: two models at 0.993 and 0.997 can't
-# be told apart by one such set. The ten runs scatter by as much as that. ❌ Choosing the best of
-# ten by their test points would choose luck.
+# How much does an accuracy say? It is a mean of n coin flips, so its standard error is √(a (1 − a)
+# / n). For a = 0.995 and n = 720 that is 0.0026: by these numbers alone, two models at 0.993 and
+# 0.997 can't be told apart. (Asked about the same points, they can be compared where they disagree,
+# which says more.) The ten runs, each with test points of its own, scatter by about as much as
+# that. ❌ Choosing the best of ten by their test points would choose luck.
 
 # %% tags=["claim"]
 error = np.sqrt(0.995 * 0.005 / 720)
-print(f"standard error {error:.4f}; the runs scatter by less than 0.01")
+scatter = np.std(scores[:, 1])
+print(f"standard error {error:.4f}; the runs scatter by 0.5 to 2 of it:", 0.5 < scatter / error < 2)
 assert round(error, 4) == 0.0026 and 0.997 - 0.993 < 2 * error
-assert np.std(scores[:, 1]) < 0.01
+assert 0.5 * error < scatter < 2 * error
 
 # %% tags=["figure"]
 fig, ax = figure(
-    "Ten runs differ by no more than the test set's own error",
+    "Ten runs scatter as test sets of 720 points do",
     "accuracy",
     "",
     size=(6.4, 2.6),
 )
-ax.axvspan(0.995 - 2 * error, min(0.995 + 2 * error, 1.0), color=COLORS.reference, alpha=0.25, lw=0)
+middle = scores[:, 1].mean()
+reach = 2 * np.sqrt(middle * (1 - middle) / 720)
+ax.axvspan(middle - reach, min(middle + reach, 1.0), color=COLORS.reference, alpha=0.25, lw=0)
 for place, (name, color) in enumerate((("test", COLORS.right), ("training", COLORS.reference))):
     jitter = np.linspace(-0.18, 0.18, 10)
     ax.plot(scores[:, 1 - place], place + jitter, "o", color=color)
-ax.annotate("± 2 standard errors around 0.995", (0.9945, 1.45), color=COLORS.ink, ha="center")
+ax.annotate("± 2 standard errors", (middle, 1.45), color=COLORS.ink, ha="center")
 ax.set_yticks([0, 1], ["test", "training"])
 ax.tick_params(axis="y", length=0)
-ax.set(xlim=(0.979, 1.001), ylim=(-0.4, 1.7))
-assert np.abs(scores[:, 1] - 0.995).max() < 2.5 * error
+ax.set(xlim=(0.988, 1.001), ylim=(-0.4, 1.7), xticks=[0.990, 0.995, 1.000])
+assert np.mean(np.abs(scores[:, 1] - middle) < reach) >= 0.8 and scores.min() > 0.988
 describe(
     fig,
-    "Accuracies of ten runs as dots: training between 0.997 and 1, test between 0.993 and 1, "
-    "mostly inside the band of two standard errors around 0.995.",
+    "Accuracies of ten runs as dots. Those on test points lie, but for two at most, inside a band "
+    "of two standard errors around their mean; those on training points lie to the right.",
 )
 
 # %% [markdown]
@@ -819,10 +830,10 @@ assert 1_000_000 * 32 * 4 == 128e6
 
 # %% [markdown] exercise="10.5"
 # Write `evaluate_in_chunks(predict, params, x, labels, chunk)`. It returns a dict with three
-# entries for all n points: `"loss"`, the mean cross-entropy; `"accuracy"`, the share of points
-# whose largest logit is the label's; and `"confusion"`, an array of shape (C, C) of whole numbers
-# of any integer dtype, whose row is the label and whose column the class with the largest logit
-# (the first one, if several are equal).
+# entries for all n points: `"loss"`, the mean cross-entropy; `"accuracy"`, the share of points for
+# which the model names the label; and `"confusion"`, an array of counts of shape (C, C), whose row
+# is the label and whose column the class that the model names: the one with the largest logit, the
+# first one if several are equal. Logits may be as large as ±1,000.
 #
 # - `predict(params, x)` gives the logits (rows, C) of x (rows, 2). It can be jitted, and is the
 #   same function in all calls.
@@ -904,21 +915,25 @@ assert farthest < 0.1 and 0.08 < inside < 0.12
 
 # %% [markdown]
 # It is tempting to go on: so the mistakes sit there, too. ❌ They don't all. On new points, some
-# are made near the rim, where the arms end and training points are thin. The network was sure of
-# itself there, which is another kind of hard.
+# are made near the rim, where the arms end. Of one or another of these the network is sure, which
+# is another kind of hard.
 
 # %% tags=["claim"]
-wrong_radii = []
+wrong_radii, sureness = [], []
 for params_of, _, _, (points, names) in runs:
-    wrong = np.array(jnp.argmax(nn.apply_mlp(params_of, points), axis=1) != names)
+    p = np.array(jax.nn.softmax(nn.apply_mlp(params_of, points)))
+    wrong = p.argmax(axis=1) != np.array(names)
     wrong_radii.extend(np.linalg.norm(np.array(points)[wrong], axis=1).tolist())
+    sureness.extend(p.max(axis=1)[wrong].tolist())
 
+surest = max(s for s, radius in zip(sureness, wrong_radii, strict=True) if radius > 0.9)
 print("test mistakes of ten runs, by radius: some below 0.1, some above 0.9")
-assert min(wrong_radii) < 0.1 and max(wrong_radii) > 0.9
+print("the surest of those near the rim has a probability above 0.95:", surest > 0.95)
+assert min(wrong_radii) < 0.1 and max(wrong_radii) > 0.9 and surest > 0.95
 
 # %% [markdown]
 # One picture of the whole run. The colours in the plane are what the network names there; the
-# ring in the zoom marks the five hardest.
+# rings in the zoom mark the five hardest.
 
 
 # %% tags=["given"]
@@ -930,7 +945,7 @@ def draw_plane(ax, params, x, labels, reach):
     colors = ListedColormap(ARMS)
     extent = (-reach, reach, -reach, reach)
     ax.imshow(
-        named, origin="lower", extent=extent, cmap=colors, vmin=0, vmax=2, alpha=0.3,
+        named, origin="lower", extent=extent, cmap=colors, vmin=0, vmax=2, alpha=0.22,
         interpolation="nearest",
     )  # fmt: skip
     near = np.max(np.abs(x), axis=1) < reach
@@ -996,8 +1011,8 @@ assert np.argsort(-equal, kind="stable").tolist() == [1, 2, 0, 3]
 # - `x` is a NumPy array of shape (n, 2), float32, `labels` one of shape (n,), int32. n and k are
 #   any numbers from 1 up, k may exceed n, and n need not be a multiple of `chunk`.
 # - Of equal lengths the lower index comes first.
-# - The gradients are computed for `chunk` examples at a time. Nothing is compiled after the first
-#   call, whatever n and k are, and at most four programs in it.
+# - The gradients are computed for `chunk` examples at a time, never for more. Nothing is compiled
+#   after the first call, whatever n and k are, and at most four programs in it.
 
 
 # %% tags=["starter"] exercise="10.6"
@@ -1071,7 +1086,7 @@ assert mine is None or mine["accuracy"] > 0.95
 # %% [markdown]
 # ## 10.11 What to keep
 #
-# 💡 **Pieces are tested alone, seams are tested together.** Every mistake of this chapter lay
+# 💡 **Pieces are tested alone, seams are tested together.** Most mistakes of this chapter lay
 # between two pieces that were right.
 #
 # 💡 **A run is a value: a seed, a recipe, and nothing else.** Then ten runs are a loop, and one

@@ -31,7 +31,7 @@ class HiddenData(Data):
     """Other labels, another number held out, other examples."""
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
-        held_out = int(rng.integers(2, 7))
+        held_out = int(rng.integers(3, 7))
         yield Case("another split", *to_split(rng, held_out), about=["once", "strata"])
         about = ["all", "padding", "order"]
         yield Case("other examples", *to_batch(rng, 13), about=about)

@@ -153,6 +153,29 @@ def accumulated_grad(loss, params, batch, rows):
     return value, jax.tree.map(lambda g, p: g.astype(p.dtype), grads, params)
 
 
+# %% 9.1 wrong: pads, and divides by the real rows
+# Divided by the right number, but the rows of zeros are still in the sum: the loss of a row of zeros is
+# not 0, nor is its gradient. Call the loss with the rows that are left.
+# see: 9.3
+def accumulated_grad(loss, params, batch, rows):
+    n = len(jax.tree.leaves(batch)[0])
+    full = -(-n // rows)
+
+    def padded(x):
+        x = jnp.pad(x, [(0, full * rows - n)] + [(0, 0)] * (x.ndim - 1))
+        return x.reshape(full, rows, *x.shape[1:])
+
+    def add(sums, part):
+        value, grads = jax.value_and_grad(loss)(params, part)
+        found = jax.tree.map(lambda g: rows * g.astype(jnp.float32), (value, grads))
+        return jax.tree.map(jnp.add, sums, found), None
+
+    sums = (jnp.float32(0), jax.tree.map(lambda p: jnp.zeros(p.shape), params))
+    sums, _ = jax.lax.scan(add, sums, jax.tree.map(padded, batch))
+    value, grads = jax.tree.map(lambda s: s / n, sums)
+    return value, jax.tree.map(lambda g, p: g.astype(p.dtype), grads, params)
+
+
 # %% 9.1 wrong: lets the last slice be clamped
 # `dynamic_slice` moves a slice that would stick out back until it fits, so some rows are counted
 # twice. The rest needs a slice of its own length.
@@ -210,6 +233,57 @@ def accumulated_grad(loss, params, batch, rows):
         grads.append(jax.tree.map(lambda g: (n - whole) * g.astype(jnp.float32), grad))
     mean = jax.tree.map(lambda p, *gs: (sum(gs) / n).astype(p.dtype), params, *grads)
     return sum(values) / n, mean
+
+
+# %% 9.1 wrong: a gradient of each micro-batch
+# `lax.map` returns the gradients of all micro-batches, stacked, and they are added up at the end: as many
+# copies of the parameters as there are micro-batches. Add up in the carry of a scan.
+# see: 9.3
+def accumulated_grad(loss, params, batch, rows):
+    n = len(jax.tree.leaves(batch)[0])
+    whole = n - n % rows
+
+    def one(part):
+        found = jax.value_and_grad(loss)(params, part)
+        return jax.tree.map(lambda f: rows * f.astype(jnp.float32), found)
+
+    sums = (jnp.float32(0), jax.tree.map(lambda p: jnp.zeros(p.shape), params))
+    if whole:
+        parts = jax.tree.map(lambda x: x[:whole].reshape(-1, rows, *x.shape[1:]), batch)
+        sums = jax.tree.map(lambda stack: jnp.sum(stack, axis=0), jax.lax.map(one, parts))
+    if n > whole:
+        rest = jax.value_and_grad(loss)(params, jax.tree.map(lambda x: x[whole:], batch))
+        sums = jax.tree.map(lambda s, f: s + (n - whole) * f.astype(jnp.float32), sums, rest)
+    value, grads = jax.tree.map(lambda s: s / n, sums)
+    return value, jax.tree.map(lambda g, p: g.astype(p.dtype), grads, params)
+
+
+# %% 9.1 wrong: differentiates the loop
+# The gradient of a scanned loss is right. But to go backward through a scan JAX keeps what each turn of it
+# computed: the activations of all micro-batches. Take the gradient inside the loop.
+# see: 9.3
+def accumulated_grad(loss, params, batch, rows):
+    n = len(jax.tree.leaves(batch)[0])
+    whole = n - n % rows
+
+    def mean(wide):
+        narrow = jax.tree.map(lambda w, p: w.astype(p.dtype), wide, params)
+        total = jnp.float32(0)
+        if whole:
+            parts = jax.tree.map(lambda x: x[:whole].reshape(-1, rows, *x.shape[1:]), batch)
+
+            def add(total, part):
+                return total + rows * loss(narrow, part).astype(jnp.float32), None
+
+            total, _ = jax.lax.scan(add, total, parts)
+        if n > whole:
+            rest = jax.tree.map(lambda x: x[whole:], batch)
+            total += (n - whole) * loss(narrow, rest).astype(jnp.float32)
+        return total / n
+
+    wide = jax.tree.map(lambda p: p.astype(jnp.float32), params)
+    value, grads = jax.value_and_grad(mean)(wide)
+    return value, jax.tree.map(lambda g, p: g.astype(p.dtype), grads, params)
 
 
 # %% 9.1 wrong: the whole batch at once
@@ -482,6 +556,31 @@ def unscale(state, grads):
     return jax.tree.map(lambda g: jnp.where(finite, g, 0), fair), finite
 
 
+# %% 9.2 wrong: refuses a change that would leave the range
+# A scale of 1.5 that is to be halved goes to 1, the end of the range, and does not stay where it is.
+# see: 9.5
+def start_scale(initial):
+    return {"scale": jnp.float32(initial), "good": jnp.int32(0), "bad": jnp.int32(0)}
+
+
+def next_scale(state, finite, interval, patience):
+    good = jnp.where(finite, state["good"] + 1, 0)
+    bad = jnp.where(finite, 0, state["bad"] + 1)
+    up, down = good >= interval, bad >= patience
+    scale = jnp.where(up, 2 * state["scale"], jnp.where(down, state["scale"] / 2, state["scale"]))
+    return {
+        "scale": jnp.where((scale >= 1) & (scale <= 2.0**24), scale, state["scale"]),
+        "good": jnp.where(up, 0, good),
+        "bad": jnp.where(down, 0, bad),
+    }
+
+
+def unscale(state, grads):
+    fair = jax.tree.map(lambda g: g.astype(jnp.float32) / state["scale"], grads)
+    finite = jnp.all(jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(fair)]))
+    return jax.tree.map(lambda g: jnp.where(finite, g, 0), fair), finite
+
+
 # %% 9.2 wrong: if on a traced value
 # Inside a jitted step `finite` is a tracer, and `if` needs a bool: TracerBoolConversionError. Choose
 # with `jnp.where`, on the device.
@@ -609,6 +708,57 @@ def next_scale(state, finite, interval, patience):
 def unscale(state, grads):
     fair = jax.tree.map(lambda g: g.astype(jnp.float32) / state["scale"], grads)
     finite = jnp.isfinite(sum(jnp.sum(g**2) for g in jax.tree.leaves(fair)))
+    return jax.tree.map(lambda g: jnp.where(finite, g, 0), fair), finite
+
+
+# %% 9.2 wrong: tells by the sum
+# Two entries of 3e38 are finite, and their sum is not: a finite gradient is thrown away. Look at the
+# entries themselves.
+# see: 9.5
+def start_scale(initial):
+    return {"scale": jnp.float32(initial), "good": jnp.int32(0), "bad": jnp.int32(0)}
+
+
+def next_scale(state, finite, interval, patience):
+    good = jnp.where(finite, state["good"] + 1, 0)
+    bad = jnp.where(finite, 0, state["bad"] + 1)
+    up, down = good >= interval, bad >= patience
+    scale = jnp.where(up, 2 * state["scale"], jnp.where(down, state["scale"] / 2, state["scale"]))
+    return {
+        "scale": jnp.clip(scale, 1.0, 2.0**24),
+        "good": jnp.where(up, 0, good),
+        "bad": jnp.where(down, 0, bad),
+    }
+
+
+def unscale(state, grads):
+    fair = jax.tree.map(lambda g: g.astype(jnp.float32) / state["scale"], grads)
+    finite = jnp.isfinite(sum(jnp.sum(g) for g in jax.tree.leaves(fair)))
+    return jax.tree.map(lambda g: jnp.where(finite, g, 0), fair), finite
+
+
+# %% 9.2 wrong: looks at the last leaf
+# Each turn of the loop writes over what the one before found out. Only the last leaf is looked at.
+# see: 9.5
+def start_scale(initial):
+    return {"scale": jnp.float32(initial), "good": jnp.int32(0), "bad": jnp.int32(0)}
+
+
+def next_scale(state, finite, interval, patience):
+    good = jnp.where(finite, state["good"] + 1, 0)
+    bad = jnp.where(finite, 0, state["bad"] + 1)
+    up, down = good >= interval, bad >= patience
+    scale = jnp.where(up, 2 * state["scale"], jnp.where(down, state["scale"] / 2, state["scale"]))
+    return {
+        "scale": jnp.clip(scale, 1.0, 2.0**24),
+        "good": jnp.where(up, 0, good),
+        "bad": jnp.where(down, 0, bad),
+    }
+
+
+def unscale(state, grads):
+    fair = jax.tree.map(lambda g: g.astype(jnp.float32) / state["scale"], grads)
+    finite = all_finite(jax.tree.leaves(fair)[-1])
     return jax.tree.map(lambda g: jnp.where(finite, g, 0), fair), finite
 
 

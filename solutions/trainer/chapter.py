@@ -348,8 +348,8 @@ def mean_loss(params, batch):
 
 # %% [markdown]
 # ❌ A loss that returns a mean makes each micro-batch count as much as any other: four rows weigh
-# as much as thirty-two. One of the most used trainers did this for years (transformers#34191). ✅
-# With totals and counts the gradient is that of the hundred rows.
+# as much as thirty-two. One of the most used trainers did this (transformers#34191). ✅ With totals
+# and counts the gradient is that of the hundred rows.
 
 # %% tags=["claim"]
 shuffle = np.random.default_rng(0).permutation(240)
@@ -390,8 +390,8 @@ for fn, name, color in (
     (loss, "totals and counts", COLORS.right),
 ):
     (drawn_line,) = ax.plot(last_rows, errors[fn], "o-", color=color)
-    label_line(drawn_line, name, dy=8 if fn is mean_loss else -8)
-ax.set_ylim(bottom=0)
+    label_line(drawn_line, name, dy=8)
+ax.set_ylim(bottom=-0.03)
 assert max(errors[loss]) < 1e-5 < 0.02 < max(errors[mean_loss])
 assert errors[mean_loss][-1] < 1e-5 and errors[mean_loss][0] > 4 * errors[mean_loss][5]
 describe(
@@ -433,7 +433,8 @@ assert ratio > 8
 # - The result is `(value, grads)`, that of `jax.value_and_grad(loss)(params, batch)`. The gradient
 #   has the structure and the dtypes of `params`.
 # - The loss is never called with more than `rows` rows, and no more than that is held in memory:
-#   the temporary memory of the compiled program stays below one hidden layer for all n rows.
+#   the temporary memory of the compiled program stays below one hidden layer for all n rows, which
+#   has no room for a gradient of each micro-batch.
 # - n may be a multiple of `rows` or not, or smaller than `rows`. There is no mask, so nothing can
 #   be padded.
 # - Where params are float16, everything is added up in float32.
@@ -483,7 +484,7 @@ def accumulated_grad(loss, params, batch, rows):
 # `start` copies everything. The step donates the run, and it is your parameters that would be gone.
 #
 # The step itself adds up gradients, looks whether they are finite, and decides **on the device**
-# whether anything moves. Nothing in it waits for a number, so the loop can run ahead.
+# whether anything moves. All of that is one jitted function; no number comes to the host for it.
 
 # %% tags=["given"]
 # quote: helpers.training.descend
@@ -583,9 +584,9 @@ assert np.isnan(0.0 * float("nan"))
 # %% [markdown]
 # ## 9.5 Half precision
 #
-# float16 halves the memory of activations and, on an accelerator, much of the time. Its numbers end
-# at 65504 and its smallest one is 6e-8. Losses don't overflow much; gradients *underflow*: late in
-# training they are small, and what is below the smallest number is zero.
+# A float16 takes half the memory of a float32. Its numbers end at 65504, and the smallest one above
+# zero is 6e-8. It is the lower end that hurts: gradients *underflow*. Late in training they are
+# small, and what is below half of the smallest number is zero.
 
 
 # %% tags=["given"]
@@ -613,8 +614,9 @@ for scale in (1.0, 2.0**15):
     assert np.sum(wrong_class == 0) == (2 if scale == 1 else 0)
 assert 1e-9 < slope < 1e-8
 assert_close(wrong_class, [slope, slope], rtol=2e-3)
-assert (float(np.finfo(np.float16).max), float(np.float16(6e-8)) > 0) == (65504.0, True)
-assert float(np.float16(2e-8)) == 0
+limits = np.finfo(np.float16)
+assert float(limits.max) == 65504 and f"{float(limits.smallest_subnormal):.0e}" == "6e-08"
+assert float(np.float16(0.49 * float(limits.smallest_subnormal))) == 0
 
 # %% [markdown]
 # A power of two only moves the exponent. Where nothing under- or overflows it does not change a
@@ -672,7 +674,7 @@ assert float(scale.value) == 1
 # overflow are skipped, the scale comes down by itself, and from then on it tries a larger one every
 # twenty good steps.
 
-# %% tags=["claim"]
+# %% tags=["claim", "nbval-ignore-output"]
 momentum = chain(clip_by_global_norm(1.0), adam(0.01))
 run = start(params, momentum, jax.random.key(2), scale=loss_scale(2.0**24, interval=20))
 seen = []
@@ -686,10 +688,11 @@ want = loss_scale(2.0**24, interval=20)
 for used, good in zip(scales, finite, strict=True):
     assert float(want.value) == used
     want = adjust(want, good)
-print("first step skipped:", not finite[0], "· skipped in all:", 0 < finite.count(0) < 30)
+print("skipped:", finite.count(0), "of 120 steps, the first", finite.index(1), "of them in a row")
 assert not finite[0] and 0 < finite.count(0) < 30
 assert int(run.train.step) == finite.count(1) and int(run.batches) == 120
-assert bool(all_finite(run.train.params)) and seen[-1]["loss"] < 0.95 * seen[0]["loss"]
+assert bool(all_finite(run.train.params))
+assert reference(run.train.params, examples)[0] < 0.9 * reference(params, examples)[0]
 
 # %% tags=["figure"]
 fig, ax = figure(
@@ -709,11 +712,11 @@ ax.annotate(
     fontweight="bold",
     va="center",
 )
-ax.set_yticks([2.0**p for p in range(12, 26, 4)], [f"2^{p}" for p in range(12, 26, 4)])
+ax.set_yticks([2.0**p for p in (12, 16, 20, 24)], ["2¹²", "2¹⁶", "2²⁰", "2²⁴"])
 assert scales[0] == 2.0**24 and min(scales) < 2.0**24
 describe(
     fig,
-    "Loss scale over 120 steps: it starts at 2^24, is halved by each of the first, skipped steps, "
+    "Loss scale over 120 steps: it starts at 2²⁴, is halved by each of the first, skipped steps, "
     "and then stays at a level, which it leaves upwards every 20 good steps.",
 )
 
@@ -789,8 +792,8 @@ def unscale(state, grads):
 # ## 9.6 An average that forgets its start
 #
 # The parameters of a run jitter around where they are going. An **exponential moving average**,
-# `average ← decay · average + (1 − decay) · params`, is smoother and usually better on new data. It
-# is two lines, and there are three ways to get it wrong.
+# `average ← decay · average + (1 − decay) · params`, jitters less. It is two lines, and there are
+# three ways to get it wrong.
 #
 # ❌ *Start at the parameters*, and the random start keeps a weight of decayᵗ. ❌ *Start at zero*,
 # and the average is too short by the factor 1 − decayᵗ. With a decay of 0.99, after fifty steps:
@@ -847,7 +850,8 @@ colors = (COLORS.reference, COLORS.wrong, COLORS.right)
 for (name, curve), color in zip(curves.items(), colors, strict=True):
     (drawn_line,) = ax.plot(curve, color=color, lw=1 if name == "params" else 2)
     label_line(drawn_line, name, dy={"params": -8, "starts at params": -4}.get(name, 5))
-ax.set_ylim(-1.2, 3.6)
+ax.set_ylim(-1.2, 4.0)
+assert np.std(curves["starts at zero, corrected"][20:]) < 0.5 * np.std(noisy[20:])
 assert max(abs(value - 2) for value in curves["starts at zero, corrected"][9:]) < 0.4
 assert min(abs(value - 2) for value in curves["starts at params"][:30]) > 1
 describe(
@@ -887,8 +891,9 @@ print("1 − decay is off by more than 1e-5:", abs(naive / exact - 1) > 1e-5)
 assert abs(naive / exact - 1) > 1e-5 > 1e-6 > abs(careful / exact - 1)
 
 # %% [markdown]
-# Averaged weights are what is evaluated and kept, if there are any. `weights` is jitted, so what it
-# returns has buffers of its own: later steps leave it alone.
+# Averaged weights are what is evaluated and kept, if there are any; otherwise the parameters
+# themselves. `weights` is jitted, so what it returns has buffers of its own, also where nothing is
+# computed: later steps leave it alone.
 
 # %% tags=["given"]
 # quote: helpers.trainer.weights
@@ -902,8 +907,13 @@ run, _ = run_step(loss, run, sixty)
 after_one = weights(run)
 run, _ = run_step(loss, run, sixty)
 
-print("alive after two donating steps:", not any(deleted((at_first, after_one))))
-assert not any(deleted((at_first, after_one)))
+no_average = start(params, momentum, jax.random.key(2))
+as_they_are = weights(no_average)
+run_step(loss, no_average, sixty)
+
+alive = not any(deleted((at_first, after_one))), not any(deleted(as_they_are))
+print("alive after donating steps, with an average and without:", *alive)
+assert alive == (True, True) and all(deleted(no_average))
 assert_close(at_first, to64(params), rtol=0)
 shares = np.array([0.95, 1.0]) / 1.95
 both = to64(after_one), to64(run.train.params)
@@ -1044,8 +1054,9 @@ fit(start(params, descent, jax.random.key(2)), loss, [examples], steps=3,
     callbacks=[lambda report: kept_runs.append(report.run),
                lambda report: kept_weights.append(weights(report.run))])  # fmt: skip
 
-print("runs alive:", [not any(deleted(run)) for run in kept_runs])
-print("copies alive:", [not any(deleted(copy)) for copy in kept_weights])
+for what, kept in (("run", kept_runs), ("copy of the weights", kept_weights)):
+    fates = ("gone" if any(deleted(each)) else "alive" for each in kept)
+    print(f"{what} kept at steps 1, 2, 3:", ", ".join(fates))
 assert [any(deleted(run)) for run in kept_runs] == [True, True, False]
 assert not any(deleted(kept_weights))
 caught = show_error(
@@ -1314,10 +1325,14 @@ class EarlyStopping:
         ### END SOLUTION
 
     def state(self):
+        """What a resumed run needs, as data for JSON."""
         ### BEGIN SOLUTION
         return [str(self.best), self.step, self.waited]
+        ### END SOLUTION
 
     def restore(self, state):
+        """Goes on from such data."""
+        ### BEGIN SOLUTION
         self.best, self.step, self.waited = float(state[0]), *state[1:]
         ### END SOLUTION
 
@@ -1326,9 +1341,8 @@ class EarlyStopping:
 # ## 9.9 Batches that are made ahead
 #
 # A step is dispatched and runs on the device while Python goes on. If Python then *makes* the next
-# batch, both happen at once; if it waits for the step first, they take turns. Reading files,
-# decoding and padding take longer than that, so the next batches are made by a thread, which is all
-# that `prefetch` does.
+# batch, both happen at once; if it waits for the step first, they take turns. A loop that looks at
+# a loss waits. So the next batches are made by a thread, which is all that `prefetch` does.
 #
 # ❌ Not everything that is called prefetching runs ahead. A queue that is filled by the same thread
 # which empties it has batches in store, and makes each new one while everybody waits:
@@ -1360,8 +1374,8 @@ def consume(items):
 
 
 # %% [markdown]
-# Making and using twenty items takes five milliseconds each. In turns that is forty times five, at
-# once little more than half.
+# Making and using twenty items takes five milliseconds each. In turns that is forty times five; at
+# once it is half of that at best.
 
 # %% tags=["claim", "nbval-ignore-output"]
 gain = {}
@@ -1505,8 +1519,8 @@ assert bits(back) == before != bits(run)
 # optimizer; code is not saved. Above it was started with another key, to show that its numbers do
 # not matter.
 #
-# **With or without the optimizer's state.** Adam's is twice the parameters, and who only wants to
-# *use* the model does not need it. Such a checkpoint can't be resumed, and says so.
+# **With or without the optimizer's state.** Adam's is twice the parameters and a count, and who
+# only wants to *use* the model does not need it. Such a checkpoint can't be resumed, and says so.
 
 # %% tags=["claim"]
 with open_checkpoints(place, resume=True) as manager:
@@ -1516,6 +1530,14 @@ with open_checkpoints(place, resume=True) as manager:
     show_error(restore, manager, like, expect=FileNotFoundError, contains="weights only")
     used = restore_weights(manager, params)
 assert bits(used) == bits(weights(run))
+
+
+def numbers_in(tree):
+    """How many numbers a tree holds."""
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+assert numbers_in(adam(0.01).init(params)) == 2 * numbers_in(params) + 1
 
 # %% [markdown]
 # ### Resumed equals uninterrupted
@@ -1576,9 +1598,9 @@ with CompileBudget(1, only="run_step"):
 # the very start, in the new process as in the old one, and drops what was used. And all six runs
 # share one compiled step, the restored ones too.
 #
-# ❌ What if a part is forgotten? Each of these is something that trainers do leave out of their
-# checkpoints. The table says how far the parameters are from the uninterrupted run in the end, in
-# lengths of the way that the run has gone.
+# ❌ What if a part is forgotten? The next cell resumes without one part after the other. The figure
+# says how far the parameters are from the uninterrupted run in the end, in lengths of the way that
+# the run has gone.
 
 
 # %% tags=["claim"]
@@ -1590,7 +1612,7 @@ forgotten = {
     "nothing": lambda run: run,
     "the optimizer's state": forget_optimizer,
     "the key": lambda run: replace(run, key=jax.random.key(77)),
-    "the place in the data": lambda run: replace(run, batches=run.batches - 2),
+    "the last two batches": lambda run: replace(run, batches=run.batches - 2),
     "the average's count": lambda run: replace(
         run, average=replace(run.average, updates=jnp.int32(0))
     ),
@@ -1609,7 +1631,7 @@ assert all(distance > 1e-3 for distance in off.values())
 # %% tags=["figure"]
 fig, ax = figure(
     "Forget one part, and it is another run",
-    "distance from the uninterrupted run (share of the way gone)",
+    "distance from the uninterrupted run (share of the way gone, log scale from 0.01 on)",
     "",
     size=(6.4, 2.6),
 )
@@ -1626,7 +1648,7 @@ assert min(off.values()) > 1e-3
 describe(
     fig,
     "Distance of a resumed run from the uninterrupted one, after forgetting nothing (zero), the "
-    "optimizer's state, the key, the place in the data, or the average's count (all above zero).",
+    "optimizer's state, the key, the last two batches, or the average's count (all above zero).",
 )
 
 # %% [markdown]
@@ -1943,9 +1965,9 @@ for question, answer in here.items():
 assert list(here.values()) == ["none", "1", "OutOfData", "kept", "no error", "exact"]
 
 # %% [markdown]
-# What differs follows from two decisions and is no matter of care. Where a loss returns a mean, no
-# trainer can weigh micro-batches by what is real in them. Where the state of a run is spread over
-# objects, each has to be saved, restored and protected by code of its own.
+# What differs follows from two decisions and is no matter of care. Where a loss returns a mean and
+# keeps to itself how many rows were real, no trainer can weigh micro-batches by it. Where the state
+# of a run is spread over objects, each has to be saved, restored and protected by code of its own.
 #
 # 💡 **Before you trust a trainer, ask it these questions. Each takes ten lines.**
 

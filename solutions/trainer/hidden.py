@@ -39,10 +39,12 @@ class HiddenScaleMachine(ScaleMachine):
         poor = [int(x) for x in rng.random(24) < 0.4]
         yield Case("a poor series", poor, 2.0**20, 2, 3, None, about=["backs off"])
         up_and_down = [1] * 10 + [0] * 4 + [1] * 10
-        yield Case("down from the top", up_and_down, 2.0**23, 2, 1, None, about=["bounds"])
+        yield Case("down from the top", up_and_down, 3 * 2.0**21, 2, 1, None, about=["bounds"])
         yield Case("other slopes", [1] * 24, 2.0**8, 3, 1, slopes(-0.5), about=["unscaled"])
         broken = slopes(np.inf)
         yield Case("an infinite slope", [1] * 24, 2.0**12, 3, 1, broken, about=["withheld"])
+        broken = slopes(first=np.nan)
+        yield Case("a NaN in the other", [1] * 24, 2.0**12, 3, 1, broken, about=["withheld"])
 
 
 class HiddenFairAverage(FairAverage):
