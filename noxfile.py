@@ -148,6 +148,12 @@ def grade(session: nox.Session) -> None:
 
 
 @nox.session
+def serve(session: nox.Session) -> None:
+    """Open formgrader on the sample class, graded first, or on another: `-s serve -- OUT`."""
+    _environment(session).run("autograder", "serve", *session.posargs)
+
+
+@nox.session
 def lab(session: nox.Session) -> None:
     """Open the chapters in JupyterLab."""
     _environment(session).run("jupyter", "lab", *(session.posargs or ["chapters"]))

@@ -2,14 +2,18 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
 from autograder import course as course_files
 from autograder.course import Chapter, UnknownChapter
+
+if TYPE_CHECKING:
+    from autograder.classroom import Plan, Summary
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,6 +22,8 @@ app = typer.Typer(
     help="Builds the course's notebooks, checks them, and grades submissions.",
 )
 console = Console()
+SAMPLE_CLASS = course_files.ROOT / "tests" / "sample_class" / "submitted"
+SAMPLE_RESULTS = course_files.ROOT / "build" / "class"
 Name = Annotated[
     str | None, typer.Argument(metavar="[CHAPTER]", help="1, 01, or its name; all by default.")
 ]
@@ -205,20 +211,28 @@ def grade(
 
     A run that was stopped goes on where it was when it is started again.
     """
+    from autograder.classroom import Plan
+
+    plan = Plan(chapter, workers, part(shard), parts or (), again, cluster)
+    summary = graded(paths, out, plan)
+    raise typer.Exit(1 if summary.person else 0)
+
+
+def graded(paths: Sequence[Path], out: Path, plan: "Plan | None" = None) -> "Summary":
+    """Grades and shows it; what can't be graded at all ends the command with code 2."""
     from autograder import classroom, progress
     from autograder.problems import UsageError
     from autograder.sandbox import missing
 
     if missing():
         typer.secho(f"NOT ISOLATED: {missing()}. See SECURITY.md.", err=True, fg="red", bold=True)
-    plan = classroom.Plan(chapter, workers, part(shard), parts or (), again, cluster)
     try:
         with progress.shown(console) as (told, learned):
-            summary = classroom.grade(paths, out, plan, told, learned)
+            summary = classroom.grade(paths, out, plan or classroom.Plan(), told, learned)
     except UsageError as error:
         fail(str(error))
     progress.report(summary, console)
-    raise typer.Exit(1 if summary.person else 0)
+    return summary
 
 
 @app.command()
@@ -299,6 +313,30 @@ def report(
         fail(str(error), code=1)
     except OSError as error:
         fail(f"can't write {error.filename or to or folder}: {error.strerror}")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def serve(
+    context: typer.Context,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[OUT]", help="What `autograder grade` wrote; the sample class."),
+    ] = None,
+) -> None:
+    """Open formgrader on a graded class: comment, change marks. Ctrl-C ends it.
+
+    Further options go to JupyterLab, as in `--no-browser` or `--port 9000`.
+    """
+    from autograder import serve as server
+    from autograder.gradebook import DATABASE
+    from autograder.problems import UsageError
+
+    if folder is None and not (SAMPLE_RESULTS / DATABASE).exists():
+        graded([SAMPLE_CLASS], SAMPLE_RESULTS)
+    try:
+        server.serve(folder or SAMPLE_RESULTS, context.args)
+    except UsageError as error:
+        fail(str(error))
 
 
 def part(shard: str) -> tuple[int, int]:

@@ -5,21 +5,26 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from chromium import barriers, keep_picture, needs_chromium, opened
+from chromium import PATIENCE, barriers, keep_picture, needs_chromium, opened
+from nbgrader.api import Gradebook
 from playwright.sync_api import Browser, expect
 
+from autograder import classroom, report
 from autograder.assembly import dashed, reference_answers
 from autograder.course import ROOT, chapter
 
@@ -44,6 +49,13 @@ def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
     command += [f"--port={port}", "--ServerApp.port_retries=0", "--ip=127.0.0.1"]
     command += ["--IdentityProvider.token=", "--ServerApp.password="]
     command += ["--LabApp.expose_app_in_browser=True"]
+    with running(command, folder, home) as server:
+        yield _when_up(f"http://127.0.0.1:{port}", server, home / "server.log")
+
+
+@contextmanager
+def running(command: list[str], folder: Path, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A server of Jupyter's with settings of its own; what it says is in <home>/server.log."""
     paths = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     own = {
         "HOME": str(home),
@@ -58,7 +70,7 @@ def jupyterlab(folder: Path, home: Path) -> Iterator[str]:
             command, cwd=folder, env={**os.environ, **own}, stdout=log, stderr=subprocess.STDOUT
         )
         try:
-            yield _when_up(f"http://127.0.0.1:{port}", server, home / "server.log")
+            yield server
         finally:
             server.terminate()
             server.wait(30)
@@ -167,13 +179,50 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_formgrader_shows_the_marks(browser: Browser, results: Path, tmp_path: Path) -> None:
-    with jupyterlab(results, tmp_path) as address:
-        place = f"{address}/formgrader/gradebook/{CHAPTER.slug}/{CHAPTER.slug}"
-        with opened(browser, place) as (page, _):
-            page.get_by_text("Submission #").first.wait_for()
-            shown = page.locator("table").inner_text()
-            keep_picture(page, "formgrader")
+@dataclass
+class Formgrader:
+    """`autograder serve`, running. address: without the token."""
+
+    address: str
+    token: str
+    process: subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="module")
+def formgrader(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Formgrader]:
+    home = tmp_path_factory.mktemp("home")
+    command = [sys.executable, "-m", "autograder", "serve", str(results)]
+    command += ["--no-browser", "--allow-root"]
+    with running(command, ROOT, home) as process:
+        for _ in range(600):
+            log = (home / "server.log").read_text()
+            if found := re.search(r"(http://127\.0\.0\.1:\d+)/formgrader\?token=(\w{40,})", log):
+                yield Formgrader(found[1], found[2], process)
+                return
+            assert process.poll() is None, log[-2000:]
+            time.sleep(0.2)
+        raise AssertionError(log[-2000:])
+
+
+def test_nobody_without_the_token_sees_the_marks(formgrader: Formgrader) -> None:
+    asked = urllib.request.urlopen(f"{formgrader.address}/formgrader/gradebook", timeout=20)
+    assert "/login" in asked.url
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(f"{formgrader.address}/formgrader/api/gradebook", timeout=20)
+
+
+def test_formgrader_shows_the_class_and_its_marks(
+    browser: Browser, results: Path, formgrader: Formgrader
+) -> None:
+    place = f"{formgrader.address}/formgrader?token={formgrader.token}"
+    with opened(browser, place) as (page, _):
+        assignment = page.locator("tbody tr", has_text=CHAPTER.slug)
+        expect(assignment.locator("td.num-submissions")).to_have_text(str(len(STUDENTS)))
+        keep_picture(page, "formgrader_assignments")
+        page.goto(f"{formgrader.address}/formgrader/gradebook/{CHAPTER.slug}/{CHAPTER.slug}")
+        page.get_by_text("Submission #").first.wait_for()
+        shown = page.locator("table").inner_text()
+        keep_picture(page, "formgrader")
     totals: Counter[str] = Counter()
     with (results / "marks.csv").open(newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
@@ -181,6 +230,85 @@ def test_formgrader_shows_the_marks(browser: Browser, results: Path, tmp_path: P
     most = sum(exercise.points for exercise in CHAPTER.exercises.values())
     found = re.findall(rf"#\d+\t([\d.]+) / {most}\t", shown)
     assert sorted(found) == sorted(f"{totals[student]:g}" for student in STUDENTS)  # without names
+
+
+MATHJAX = """window.MathJax = {Hub: {Config() {}, Queue() {},
+  Startup: {signal: {Interest(told) { told("End"); }}}}};"""
+"""Formgrader loads MathJax from a CDN: this stands in for it, as nothing may be asked of others."""
+
+
+def test_a_submission_shows_our_feedback_and_what_a_person_adds_stays(
+    browser: Browser, results: Path, formgrader: Formgrader
+) -> None:
+    place = f"{formgrader.address}/formgrader/manage_students/emil/{CHAPTER.slug}"
+    with opened(browser, f"{place}?token={formgrader.token}") as (page, heard):
+        page.route("**/mathjax/**", lambda route: route.fulfill(body=MATHJAX))
+        page.locator("tbody td a").first.click()
+        check = page.locator("#check-1-1")
+        comment = page.locator("#answer-1-1-comment")
+        expect(comment).to_have_attribute("placeholder", re.compile("“masks the numerator only”"))
+        assert page.get_by_text("◐ Partly right: 2 of 4 points").is_visible()
+        with page.expect_response(re.compile("/api/comment/")):
+            comment.fill("Nearly: see me.")
+            comment.press("Tab")
+        with page.expect_response(re.compile("/api/grade/")):
+            check.fill("3")
+            check.press("Tab")
+        page.reload()
+        expect(comment).to_have_value("Nearly: see me.")
+        expect(check).to_have_value("3")
+        comment.scroll_into_view_if_needed()
+        keep_picture(page, "formgrader_submission")
+        heard.outside = [url for url in heard.outside if "/mathjax/" not in url]
+
+    again = classroom.grade([SUBMITTED / student for student in STUDENTS], results)
+    assert again.kept == len(STUDENTS)
+    with Gradebook(f"sqlite:///{results}/gradebook.db") as book:
+        at = CHAPTER.slug, CHAPTER.slug, "emil"
+        assert book.find_comment("answer-1-1", *at).comment == "Nearly: see me."
+        assert book.find_grade("check-1-1", *at).score == 3
+        assert book.find_submission(CHAPTER.slug, "emil").score == 21
+
+
+def test_formgraders_own_buttons_grade_again_and_write_feedback(
+    browser: Browser, results: Path, formgrader: Formgrader
+) -> None:
+    place = f"{formgrader.address}/formgrader/manage_submissions/{CHAPTER.slug}"
+    with opened(browser, f"{place}?token={formgrader.token}") as (page, _):
+        row = page.locator("tbody tr", has_text="ada")
+        for button, said in (("autograde", "autograded"), ("generate-feedback", "generated")):
+            row.locator(f"td.{button} a").click()
+            dialog = page.locator(".modal-dialog")
+            expect(dialog.locator(".modal-title")).to_have_text("Success", timeout=PATIENCE)
+            assert said in dialog.inner_text()
+            dialog.get_by_role("button", name="OK").click()
+            dialog.wait_for(state="detached")
+        keep_picture(page, "formgrader_submissions")
+    with Gradebook(f"sqlite:///{results}/gradebook.db") as book:
+        assert book.find_submission(CHAPTER.slug, "ada").score == 22
+    page_of_nbgrader = results / "feedback" / "ada" / CHAPTER.slug / f"{CHAPTER.slug}.html"
+    assert "✓ Complete: 4 of 4 points" in page_of_nbgrader.read_text(encoding="utf-8")
+
+
+def test_ctrl_c_ends_it(formgrader: Formgrader) -> None:
+    formgrader.process.send_signal(signal.SIGINT)
+    assert formgrader.process.wait(30) == 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_the_class_report_fits_the_screen_and_can_be_read_by_all(
+    browser: Browser, results: Path, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    path, _ = report.write(results)
+    with opened(browser, path.as_uri(), width, scheme) as (page, _):
+        assert page.get_by_role("img", name="distribution of marks").is_visible()
+        page.get_by_text("Each submission").click()
+        assert page.get_by_role("table", name="Wall-clock").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert barriers(page) == []
+        keep_picture(page, f"report_{width}")
+        page.get_by_role("link", name="kim").first.click()
+        assert page.get_by_text("Feedback for kim").is_visible()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])

@@ -1,5 +1,6 @@
 """Marks as nbgrader reads them: its API, its command line, its rule on outputs."""
 
+import csv
 import json
 import os
 import subprocess
@@ -145,6 +146,61 @@ def test_an_unreadable_submission_has_a_grade_and_a_notebook_that_says_why(
     assert (whole["score"], whole["flagged"]) == (0.0, True)
     path = out / "autograded" / "ada" / NAME / f"{NAME}.ipynb"
     assert "The file is empty." in json.loads(path.read_text())["cells"][0]["source"]
+
+
+PENALTY = """
+from nbgrader.plugins import LateSubmissionPlugin
+
+class APointAnHour(LateSubmissionPlugin):
+    def late_submission_penalty(self, student_id, score, total_seconds_late):
+        return total_seconds_late / 3600
+
+c.AssignLatePenalties.plugin_class = APointAnHour
+"""
+
+
+def test_a_late_submission_gets_the_penalty_that_the_instructors_plugin_says(
+    tiny: Chapter, book: Gradebook, out: Path
+) -> None:
+    noon = 1769860800.0
+
+    def penalties(due: str) -> dict[str, float]:
+        book.book.update_or_create_assignment(NAME, duedate=due)
+        for student, when in (("ada", noon), ("bob", noon - 7200)):
+            found = Found(student, Path("x"), when=when, stamped=True)
+            handed = handed_in(tiny, {"9.1": RIGHT}, student=student, found=found)
+            book.record(graded(tiny, handed), tiny)
+        all_of_them = book.book.assignment_submissions(NAME)
+        return {each.student.id: each.late_submission_penalty for each in all_of_them}
+
+    due = "2026-01-31 10:30:00 UTC"
+    assert penalties(due) == {"ada": 0.0, "bob": 0.0}
+    with (out / "nbgrader_config.py").open("a") as settings:
+        settings.write(PENALTY)
+    with Gradebook(out, [tiny]) as book:
+        assert penalties("2026-01-31 12:00:00 UTC") == {"ada": 0.0, "bob": 0.0}
+        assert penalties(due) == {"ada": 1.5, "bob": 0.0}
+    nbgrader(out, "export")
+    with (out / "grades.csv").open(newline="") as stream:
+        rows = {row["student_id"]: row for row in csv.DictReader(stream)}
+    assert (rows["ada"]["raw_score"], rows["ada"]["score"]) == ("4.0", "2.5")
+    assert (rows["bob"]["raw_score"], rows["bob"]["score"]) == ("4.0", "4.0")
+
+
+def test_what_was_handed_in_is_there_to_be_graded_again_and_nobodys_file_is_lost(
+    tiny: Chapter, book: Gradebook, out: Path
+) -> None:
+    path = out / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
+    for answer in (HALF, RIGHT):
+        book.record(graded(tiny, handed_in(tiny, {"9.1": answer}), person=("why",)), tiny)
+        found = {cell["id"]: cell for cell in json.loads(path.read_text())["cells"]}
+        assert found["answer-9-1"]["source"] == answer
+        assert found["check-9-1"]["outputs"] == []
+        assert "grader-remarks" not in found
+    for mine in ('{"metadata": {}, "cells": []}', "[]", "no notebook"):
+        path.write_text(mine)
+        book.record(graded(tiny, handed_in(tiny, {"9.1": HALF})), tiny)
+        assert path.read_text() == mine
 
 
 # --- the autograded notebook ---------------------------------------------------------------------
