@@ -16,7 +16,8 @@ from nbgrader.apps import NbGraderAPI
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import Execute, SaveCells
-from traitlets.config import Config, PyFileConfigLoader
+from traitlets.config import Config
+from traitlets.config.loader import PyFileConfigLoader
 
 from autograder import assembly
 from autograder.course import Chapter

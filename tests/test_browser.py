@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import platformdirs
 import pytest
 from chromium import PATIENCE, barriers, keep_picture, needs_chromium, opened
 from nbgrader.api import Gradebook
@@ -59,6 +60,7 @@ def running(command: list[str], folder: Path, home: Path) -> Iterator[subprocess
     paths = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     own = {
         "HOME": str(home),
+        "XDG_CACHE_HOME": str(platformdirs.user_cache_path()),  # how known mistakes behave
         "JUPYTER_CONFIG_DIR": str(home / "config"),
         "JUPYTER_DATA_DIR": str(home / "data"),
         "JUPYTER_RUNTIME_DIR": str(home / "run"),

@@ -16,8 +16,10 @@ from in_process import AT, HALF, RIGHT, graded, handed_in, results_folder
 from nbgrader.api import Gradebook as NbGraderBook
 from nbgrader.api import MissingEntry
 from nbgrader.utils import determine_grade
+from typer.testing import CliRunner
 
 from autograder import gradebook
+from autograder.cli import app
 from autograder.collect import Found
 from autograder.course import Chapter
 from autograder.gradebook import Gradebook, autograded
@@ -288,6 +290,13 @@ def test_nbgraders_commands_work_in_the_results_folder(
     nbgrader(out, "generate_feedback", NAME)
     page = (out / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
     assert "Partly right: 3 of 4 points" in page
+
+
+def test_a_folder_without_a_gradebook_is_not_served(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["serve", str(tmp_path)])
+    assert done.exit_code == 2
+    todo = f"`autograder grade PATH... --out {tmp_path}` writes it"
+    assert done.output == f"{tmp_path} has no gradebook.db: {todo}\n"
 
 
 def test_an_instructors_settings_stay(tiny: Chapter, out: Path) -> None:
