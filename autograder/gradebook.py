@@ -9,6 +9,7 @@ import functools
 import json
 import logging
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -216,12 +217,19 @@ def _remarks(graded: Graded) -> list[dict[str, Any]]:
 def outputs(graded: Graded, key: str) -> list[dict[str, Any]]:
     """What the self-check of an exercise prints, and its points: nbgrader reads them from here."""
     assessment = graded.assessments[key]
-    text = report(assessment, graded.diagnoses.get(key))
+    lines = report(assessment, graded.diagnoses.get(key)).splitlines()
+    text = "".join(f"{_wrapped(line)}\n" for line in lines)
     value = {"text/plain": f"{assessment.points:g}"}
     return [
         {"output_type": "stream", "name": "stdout", "text": text},
         {"output_type": "execute_result", "execution_count": None, "metadata": {}, "data": value},
     ]
+
+
+def _wrapped(line: str, width: int = 90) -> str:
+    """The line as lines that formgrader shows without scrolling, indented as it is and more."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _harmless(kind: str, source: str) -> str:

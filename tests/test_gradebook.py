@@ -233,6 +233,13 @@ def test_the_verdict_stands_below_the_self_check(tiny: Chapter) -> None:
     assert "This looks like “divides by nothing”." in said
 
 
+def test_no_line_of_a_verdict_is_longer_than_formgrader_shows(tiny: Chapter) -> None:
+    long = HALF.replace("return", "raise ValueError('word ' * 100) #")
+    said = cells(tiny, {"9.1": long})["check-9-1"].outputs[0].text
+    assert max(map(len, said.splitlines())) <= 90
+    assert "ValueError: word word" in said
+
+
 def test_answers_are_the_learners_and_locked_cells_the_courses(tiny: Chapter) -> None:
     found = cells(tiny, {"9.1": HALF, "9.2": AT})
     assert found["answer-9-1"].source == HALF

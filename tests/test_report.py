@@ -96,7 +96,7 @@ def graded(student: str) -> Graded:
         found[key] = Assessment(key, exercise.title, row["verdict"], points, exercise.points, ())  # type: ignore[arg-type]
         if row["diagnosis"]:
             answer = bank[key, row["diagnosis"]]
-            known[key] = Misconception(key, answer.name, answer.hint, answer.see, [])
+            known[key] = Misconception(key, answer.name, answer.hint, answer.see, [], [])
     person = tuple(f"{k} tampers" for k, each in found.items() if each.verdict == "tampered")
     submission = Submission(student, CHAPTER.name, Path("x.ipynb"))
     return Graded(submission, found, known, dict.fromkeys(found, 0.5), 2.25, 300.4, person)
