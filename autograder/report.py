@@ -129,8 +129,10 @@ def write(folder: Path, to: Path | None = None) -> list[Path]:
     SourceError and OSError.
     """
     to = to or folder / "report.html"
-    parts = read(folder, to.parent)
     table = to.with_suffix(".csv")
+    if to == table:
+        raise UsageError(f"{to}: that is where the table goes; name the page *.html")
+    parts = read(folder, to.parent)
     write_whole(to, page(parts, table.name))
     write_whole(table, marks.table(COLUMNS, _rows(parts)))
     return [to, table]

@@ -313,6 +313,13 @@ def test_a_folder_without_marks_is_told_what_to_do(tmp_path: Path) -> None:
     assert (done.exit_code, done.output) == (2, f"{tmp_path}: nothing was graded into it\n")
 
 
+def test_a_page_that_the_table_would_overwrite_is_refused(sample: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["report", str(sample), "--to", str(tmp_path / "x.csv")])
+    assert (done.exit_code, len(done.output.splitlines())) == (2, 1)
+    assert "name the page *.html" in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_says_what_it_wrote(sample: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["report", str(sample), "--to", str(tmp_path / "x.html")])
     assert done.exit_code == 0
