@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
@@ -65,8 +65,9 @@ def check(
     Each right answer is tried as it stands on all draws, and rewritten in several ways on one.
     """
     from autograder.bank import check_bank
-    from autograder.lint import lint
+    from autograder.lint import lint, source_problem
     from autograder.problems import table
+    from autograder.source import SourceError
     from autograder.variants import check_variants
 
     problems = []
@@ -75,9 +76,12 @@ def check(
             problems += lint(one)
             if lacks := one.lacks():
                 console.print(f"its bank is not tried: {lacks}", style="yellow")
-            else:
+                continue
+            try:
                 workers = os.cpu_count() or 1
                 problems += check_bank(one, seeds, workers) + check_variants(one, workers)
+            except SourceError as error:
+                problems.append(source_problem(error))
     if problems:
         console.print(table(problems))
         raise typer.Exit(1)
@@ -141,6 +145,47 @@ def write_json(path: Path, data: object) -> None:
         path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         fail(f"can't write {path}: {error.strerror}")
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="CHAPTER", help="Small letters: `buffers`.")],
+    number: Annotated[
+        int | None, typer.Option(min=0, max=99, help="By default the next one.")
+    ] = None,
+) -> None:
+    """Make the files of a new chapter, with one exercise that works."""
+    from autograder import scaffold
+
+    made(lambda: scaffold.new_chapter(name, number), name)
+
+
+@app.command("new-exercise")
+def new_exercise(
+    chapter: Annotated[str, typer.Argument(metavar="CHAPTER", help="1, 01, or its name.")],
+    exercise: Annotated[str, typer.Argument(metavar="ID", help="As in 1.6.")],
+    answer: Annotated[str, typer.Option(help="The name that learners define.")] = "weighted_mean",
+) -> None:
+    """Add an exercise that works, and a section for it, at the end of a chapter's files."""
+    from autograder import scaffold
+
+    (one,) = chosen(chapter)
+    made(lambda: scaffold.new_exercise(one, exercise, answer), one.name)
+
+
+def made(files: Callable[[], list[Path]], chapter: str) -> None:
+    """Says which files were written, and how to go on."""
+    from autograder.problems import UsageError
+    from autograder.source import SourceError
+
+    try:
+        for path in files():
+            typer.echo(f"wrote {path}")
+    except UsageError as error:
+        fail(str(error))
+    except SourceError as error:
+        fail(str(error), code=1)
+    typer.echo(f"write where there is a ✍️; `autograder check {chapter}` names what is left")
 
 
 @app.command()

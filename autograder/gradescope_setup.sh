@@ -12,7 +12,7 @@ apt-get install -y -qq --no-install-recommends bubblewrap libseccomp2 python3-ve
 
 python3 -m venv "$root/uv"
 "$root/uv/bin/pip" install --quiet uv
-export UV_PYTHON_INSTALL_DIR=$root/python
+export UV_PYTHON_INSTALL_DIR=$root/python UV_NO_CACHE=1
 "$root/uv/bin/uv" venv --quiet --python '>=3.11,<3.15' "$root/venv"
 "$root/uv/bin/uv" pip install --quiet --compile-bytecode --python "$root/venv/bin/python" \
   --constraint "$LOCK" --requirements pyproject.toml ${EXTRA:+--extra "$EXTRA"}

@@ -17,10 +17,11 @@ from nbformat.v4 import new_notebook
 from autograder import course, source
 from autograder.assertions import asserts, called, parsed
 from autograder.course import Chapter
+from autograder.interfaces import tasks_state_the_interface
 from autograder.numbers import numbers_are_backed
 from autograder.problems import Problem
 from autograder.slicing import Statement, names, parse_python, statements
-from autograder.source import TIMED, Cell, SourceError, prose, short
+from autograder.source import SOLUTION, TIMED, Cell, SourceError, prose, short
 
 LONGEST = 30
 """Lines of a code cell as a learner sees it: a quoted definition or a solution counts as one."""
@@ -35,11 +36,11 @@ def lint(chapter: Chapter) -> list[Problem]:
         cells = source.read(chapter)
         quoted = [source.with_quotes(cell) for cell in cells]
     except SourceError as error:
-        where, _, what = str(error).partition(": ")
-        return [Problem(where, what, "mend the source")]
+        return [source_problem(error)]
     found = [problem for rule in SOURCE_RULES for problem in rule(cells)]
     found += definitions_are_reached(quoted)
     found += headings_are_numbered(chapter, cells)
+    found += nothing_is_left_to_write(chapter)
     notebook = new_notebook()
     if chapter.notebook.exists():
         text = chapter.notebook.read_text(encoding="utf-8")
@@ -48,6 +49,12 @@ def lint(chapter: Chapter) -> list[Problem]:
             found += rule(chapter.notebook, notebook)
     found += numbers_are_backed(chapter, quoted, compared_output(notebook))
     return found
+
+
+def source_problem(error: SourceError) -> Problem:
+    """The row for a source that can't be built."""
+    where, _, what = str(error).partition(": ")
+    return Problem(where, what, "mend the source")
 
 
 # --- cells ---------------------------------------------------------------------------------------
@@ -103,12 +110,6 @@ def cells_are_short(cells: Sequence[Cell]) -> Iterator[Problem]:
                 f"{lines} lines in a cell, {LONGEST} at most",
                 "split it, or move the code to a module of helpers and quote it",
             )
-
-
-SOLUTION = re.compile(
-    r"(?<=### BEGIN SOLUTION\n).*?(?=^ *### END SOLUTION)", re.DOTALL | re.MULTILINE
-)
-"""What stands in place of a stub."""
 
 
 def figures_say_what_they_show(cells: Sequence[Cell]) -> Iterator[Problem]:
@@ -233,6 +234,19 @@ def _is_picture(character: str) -> bool:
     return 0x1F000 <= code < 0x20000 or 0x2600 <= code < 0x27C0 or 0x2B00 <= code < 0x2C00
 
 
+def nothing_is_left_to_write(chapter: Chapter) -> Iterator[Problem]:
+    """No comment that begins with ✍️, as in the files that `autograder new` makes."""
+    module = course.ROOT / "helpers" / "exercises" / f"{chapter.name}.py"
+    for path in (module, *sorted(chapter.source.parent.glob("*.py"))):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if left := re.match(r"\s*# ✍️ (.*)", line):
+                yield Problem(
+                    f"{short(path)}:{number}",
+                    f"still to write: {left[1].rstrip('.')}",
+                    "write it, and take the mark away",
+                )
+
+
 # --- the built notebook --------------------------------------------------------------------------
 
 
@@ -324,5 +338,6 @@ SOURCE_RULES = (
     cells_are_short,
     figures_say_what_they_show,
     only_known_marks,
+    tasks_state_the_interface,
 )
 NOTEBOOK_RULES = (outputs_are_clean, times_are_tagged, figures_are_described, ids_are_unique)

@@ -27,6 +27,11 @@ LOCKED = ("setup", "given", "claim", "figure")
 TIMED = "nbval-ignore-output"
 """The tag of a cell that prints times: its output differs from run to run."""
 
+SOLUTION = re.compile(
+    r"(?<=### BEGIN SOLUTION\n).*?(?=^ *### END SOLUTION)", re.DOTALL | re.MULTILINE
+)
+"""What stands in place of a stub."""
+
 QUOTE = re.compile(r"^# quote: *(\S+) *$")
 
 
