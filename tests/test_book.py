@@ -184,7 +184,7 @@ def test_a_page_fits_the_screen_and_can_be_read_by_all(
     browser: Browser, site: str, path: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     with opened(browser, f"{site}/{path}", width, scheme) as (page, _):
-        assert page.locator("h1").first.is_visible()
+        assert page.locator("article h1").is_visible()
         assert page.locator("html").get_attribute("data-theme") == scheme
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         keep_picture(page, f"book_{Path(path).stem}_{width}_{scheme}")
