@@ -149,13 +149,11 @@ def test_the_repository_is_said_in_any_of_gits_ways(said: str) -> None:
     assert repository(COURSE_REPOSITORY=said).stdout.strip() == REPOSITORY
 
 
-def test_another_address_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_another_address_is_refused_and_the_form_is_said(tmp_path: Path) -> None:
     elsewhere = "https://example.org/practical-jax"
     built = sphinx(tmp_path, elsewhere)
     assert built.returncode == 2
-    assert built.stderr.splitlines()[-1] == (
-        f"COURSE_REPOSITORY={elsewhere}: write https://github.com/OWNER/NAME"
-    )
+    assert f"COURSE_REPOSITORY={elsewhere}: write https://github.com/OWNER/NAME" in built.stderr
 
 
 def test_without_one_nothing_leads_to_it() -> None:
