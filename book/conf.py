@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sphinx.errors import ConfigError
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "book")]  # the modules that are described; pages.py
 
@@ -26,7 +28,7 @@ def repository() -> str:
         r"(?:https://|git@)github\.com[/:]([\w.-]+/[\w.-]+?)(\.git)?/?", address.strip()
     )
     if said and not found:
-        sys.exit(f"COURSE_REPOSITORY={said}: write https://github.com/OWNER/NAME")
+        raise ConfigError(f"COURSE_REPOSITORY={said}: write https://github.com/OWNER/NAME")
     return f"https://github.com/{found[1]}" if found else ""
 
 

@@ -21,19 +21,25 @@ FOLDED = {"setup", "figure"}
 
 
 def read(text: str) -> nbformat.NotebookNode:
-    """A committed notebook as myst-nb gets it: folds, linked sections, descriptions of figures."""
+    """A notebook as a page: folds, linked sections, described figures, no empty output."""
     notebook = nbformat.reads(text, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"§(\d+)\.\d+", _section_link, cell.source)
-        elif FOLDED & set(cell.metadata.get("tags", [])):
-            cell.metadata.tags.append("hide-input")
-        for output in cell.get("outputs", []):
-            if described := output.get("metadata", {}).get("image/png"):
-                # "dark-light": reads on both, see helpers/plotting.py; others get a white ground
-                image = {"alt": described["alt"], "classes": "dark-light"}
-                cell.metadata["mystnb"] = {"image": image}
+        elif cell.cell_type == "code":
+            _prepare(cell)
     return notebook
+
+
+def _prepare(cell: nbformat.NotebookNode) -> None:
+    if FOLDED & set(cell.metadata.get("tags", [])):
+        cell.metadata.tags.append("hide-input")
+    cell.outputs = [output for output in cell.outputs if output.get("text", "…").strip()]
+    for output in cell.outputs:
+        if described := output.get("metadata", {}).get("image/png"):
+            # "dark-light": reads on both, see helpers/plotting.py; others get a white ground
+            image = {"alt": described["alt"], "classes": "dark-light"}
+            cell.metadata["mystnb"] = {"image": image}
 
 
 def _section_link(found: re.Match[str]) -> str:
