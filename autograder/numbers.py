@@ -27,18 +27,17 @@ NO_CLAIM = re.compile(
     r"""
     `[^`]*`                                     # code
     | \$[^$]*\$                                 # a formula
-    | ^\s*\|.*                                  # a row of a table
     | ^\s*\d+\.\s                              # an item of a list
     | <[^>]*> | \]\([^)]*\)                     # HTML, the target of a link
     | §\s?[\d.]+                               # a section
     | \b\d+-bit\b
-    | \b(?:19|20)\d\d\b                         # a year
+    | (?:\b(?:in|since)\s|\()(?:19|20)\d\d\b     # a year
     | \w+\#\d+ | \bissue\s\d+                    # somebody's bug
     | \b(?:chapters?|exercises?|questions?|proofs?|steps?|rules?|batch|number
         |JAX|jaxlib|Python|NumPy|Kauldron|etils|optax|flax|versions?)
         \s\d[\d.]*\w?(?:(?:,|,?\s(?:to|and|or))\s\d[\d.]*)*
     | ^Reading\s[^.]*\.                         # how long the chapter takes
-    | \bhalf\san?\b
+    | \bhalf\san?\s(?:hour|year)\b
     """,
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )

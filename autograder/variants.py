@@ -295,7 +295,6 @@ DOES_NOT_FIT: dict[str, dict[str, str]] = {
         "6.3": "asks for copies, which an answer may make by way of NumPy",
         "6.4": INLINED,
         "6.5": INLINED,
-        "7.1": "wants functions in the structure, where a program would hold other ones",
         "7.2": RESULT,
         "7.3": RESULT,
         "7.4": CLASS,

@@ -128,7 +128,6 @@ def test_a_planted_fault_is_found(said, fault):
         "float32 has what `np.float64(2**53)` has not, and $2^{24}$ neither",
         "on JAX 0.10 to 0.12 and Python 3.11",
         "a 32-bit number, see [the table](https://example.org/2024/3)",
-        "| a table | of 4 |",
         "batch 9000, step 1, 2 and 3, in 2019 (jax#123), at half an hour, and 2D",
         "longer than 3, as §9.1 says, and no longer than that",
         "to 3, as in the section that it refers to",
@@ -176,6 +175,7 @@ def test_a_definition_is_reached_through_another_or_by_a_starter(said):
 NUMBERS = {
     "about 8×, and 0.5 of it": [8, 0.5],
     "1,000 or 2.5 million": [1000, 2.5e6],
+    "| 2000 rows | of 8 |": [2000, 8],
     "10⁻⁶, 2²⁴, 1.2e-3 and −7": [1e-6, 2**24, 1.2e-3, 7],
     "float32, 3D and v0.10.2": [],
     "exactly one copy, two copies, two ways": [1, 2],
