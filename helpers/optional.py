@@ -5,7 +5,6 @@ It says how to get one that is missing, and lets a notebook end there in peace; 
 
 import contextlib
 import importlib.util
-import io
 import warnings
 from collections.abc import Iterator
 
@@ -41,12 +40,8 @@ def require(name: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Drops what a talkative library prints, warns of and writes to the standard error."""
-    nowhere = io.StringIO()
-    with (
-        contextlib.redirect_stdout(nowhere),
-        contextlib.redirect_stderr(nowhere),
-        captured_stderr(),
-        warnings.catch_warnings(action="ignore"),
-    ):
+    """Drops what a talkative library prints, displays, warns of and writes to standard error."""
+    from IPython.utils.capture import capture_output
+
+    with capture_output(), captured_stderr(), warnings.catch_warnings(action="ignore"):
         yield

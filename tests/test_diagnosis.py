@@ -14,7 +14,15 @@ from helpers.diagnosis import (
     recognised,
     save,
 )
-from helpers.exercise import Case, Exercise, Property, Tried, observe, public_rng
+from helpers.exercise import (
+    Case,
+    Exercise,
+    Observation,
+    Property,
+    Tried,
+    observe,
+    public_rng,
+)
 
 
 class Doubled(Exercise):
@@ -111,3 +119,44 @@ def test_a_bank_is_the_same_when_it_was_written_and_read(tmp_path):
     save(tmp_path / "bank.json", BANK)
     assert load(tmp_path / "bank.json") == BANK
     assert load(tmp_path / "none.json") == []
+
+
+# --- an exercise that says what its mistakes are told by ------------------------------------------
+
+
+class Shuffle(Exercise):
+    """Answers draw in their own way: a mistake is told by the rows that fail."""
+
+    id = "9.2"
+    title = "Shuffle"
+    answer = "shuffle"
+    properties = {"all": Property("keeps all numbers"), "mixed": Property("moves some")}
+
+    def judge(self, case, seen):
+        (n,) = case
+        yield expect.equal("all", np.sort(seen["order"]), np.arange(n), hint="in order")
+        moved = not np.array_equal(seen["order"], np.arange(n))
+        yield expect.true("mixed", moved, hint="as it was")
+
+    def told_by(self, case, seen):
+        return {"failed": [row.hint for row in self.judge(case, seen) if not row.passed]}
+
+
+def drawn(**values: object) -> list[Tried]:
+    return [Tried(Case("five numbers", 5), Observation(values=values))]
+
+
+def test_a_mistake_is_known_whatever_the_answer_drew():
+    exercise = Shuffle()
+    orders = {"loses one": [0, 0, 2, 4, 3], "moves none": [0, 1, 2, 3, 4]}
+    bank = [
+        Misconception("9.2", name, "", "", fingerprint(exercise, drawn(order=order)), [])
+        for name, order in orders.items()
+    ]
+    found = recognised(exercise, drawn(order=[3, 1, 1, 2, 4]), bank)
+    assert found and found.name == "loses one"
+    assert recognised(exercise, drawn(order=[4, 3, 2, 1, 0]), bank) is None
+
+
+def test_a_result_that_no_judge_can_digest_is_told_by_what_it_is():
+    assert fingerprint(Shuffle(), drawn(none=1)) == [{"none": 1}]

@@ -179,6 +179,11 @@ def test_a_long_error_ends_after_a_word_and_says_that_it_goes_on():
     assert one_line(KeyError()) == "KeyError"
 
 
+def test_an_error_is_told_without_addresses_which_differ_from_run_to_run():
+    error = TypeError("no argument for <function f at 0x7f0eed5f5d00>")
+    assert one_line(error) == "TypeError: no argument for <function f>"
+
+
 def test_error_name_tells_a_refusal_and_lets_the_stub_through():
     assert error_name(lambda: [][0]) == "IndexError"
     assert error_name(lambda: None) == ""

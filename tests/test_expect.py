@@ -71,6 +71,17 @@ def test_equal(seen, want, passed):
         pytest.fail("a huge integer broke the judge")
 
 
+def test_an_array_that_differs_is_told_by_the_first_place_where_it_does():
+    row = expect.equal("k", np.array([[1, 0], [0, 5], [7, 7]]), np.array([[1, 0], [0, 2], [7, 0]]))
+    assert row.seen == "5 at index (1, 1) (2 of 6 elements are off)"
+    assert row.expected == "2"
+
+
+def test_one_of_a_thing_is_singular():
+    said = [expect.equal("k", n, 0, unit="leaves of the state").seen for n in (1, 2)]
+    assert said == ["1 leaf of the state", "2 leaves of the state"]
+
+
 def test_counts_are_told_with_their_unit():
     row = expect.equal("k", 3, 1, unit="compilations")
     assert (row.seen, row.expected) == ("3 compilations", "1 compilation")
