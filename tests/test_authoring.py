@@ -5,7 +5,6 @@ import importlib
 import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from autograder.cli import app
 from autograder.course import Chapter
 from autograder.lint import lint
 from autograder.problems import Problem
+from autograder.variants import CHANGES, try_exercise
 from helpers import exercises
 
 PAGE = (ROOT / "docs" / "exercise.md").read_text(encoding="utf-8")
@@ -49,6 +49,7 @@ def run(
 
 
 def problems(chapter: Chapter) -> list[Problem]:
+    """What `autograder check` finds, rewritten answers apart, in this process."""
     importlib.invalidate_caches()
     return [*lint(chapter), *check_bank(chapter, SEEDS)]
 
@@ -73,6 +74,7 @@ def test_a_new_chapter_works_and_check_names_what_is_to_write(run) -> None:
     found = problems(Chapter(10, "buffers"))
     assert [each for each in found if not each.what.startswith("still to write: ")] == []
     assert len(found) == places("buffers") == 9
+    assert try_exercise("buffers", "10.1", tuple(CHANGES)) == []
 
 
 def test_a_new_exercise_works_in_a_chapter_that_exists(tiny: Chapter, run) -> None:
@@ -133,29 +135,17 @@ def test_what_is_there_is_not_overwritten(run, line: str, said: str) -> None:
 # --- the page ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_the_page_makes_an_exercise_with_nothing_to_mend(tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
-    for name in ("autograder", "helpers", "solutions"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), "COLUMNS": "200"}
-
-    def run(line: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", *line.split()]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
-        return done.returncode, done.stdout + done.stderr
-
+def test_the_page_makes_an_exercise_with_nothing_to_mend(run) -> None:
     made, first, again, _ = (text.strip() for kind, _, text in BLOCKS if kind == "sh")
-    assert run(made)[0] == 0
+    assert run(made.removeprefix("autograder "))[0] == 0
     files = {name: text for kind, name, text in BLOCKS if kind == "python"}
+    assert {course.ROOT / name for name in files} == set(sources("unit_vectors"))
     for name, text in files.items():
-        assert (tmp_path / name).is_file(), f"`{made}` makes no {name}"
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    assert first == again
-    (expected,) = (text for kind, _, text in BLOCKS if kind == "text")
-    assert run(f"{again} --seeds {SEEDS}") == (0, expected)
+        (course.ROOT / name).write_text(text, encoding="utf-8")
+    exercises.CHAPTERS[20] = "unit_vectors"
+    assert first == again == "autograder check unit_vectors"
+    assert problems(Chapter(20, "unit_vectors")) == []
+    assert try_exercise("unit_vectors", "20.1", tuple(CHANGES)) == []
 
 
 # --- what check names ----------------------------------------------------------------------------
