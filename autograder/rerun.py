@@ -187,6 +187,24 @@ def run(cells: Sequence[Cell], cpu_seconds: float, wall_seconds: float) -> Ran:
     return Ran(how, started, by if end else failed, outputs, used)
 
 
+def unchanged(
+    cells: Sequence[Cell], place: int, names: frozenset[str]
+) -> tuple[Sequence[Cell], Ran]:
+    """The cells that see a definition, and how they run as they are.
+
+    Where they don't, since one needs what no def–use shows: all cells.
+    """
+    needed = seen_by(cells, place, names)
+    ran = run(needed, *limits(60))
+    return (needed, ran) if ran.how == "passed" else (cells, run(cells, *limits(60)))
+
+
+def limits(cpu_seconds: float) -> tuple[float, float]:
+    """CPU and wall seconds for what takes so long unchanged: thrice that, and a machine's load."""
+    limit = 3 * cpu_seconds + 5
+    return limit, 60 + 10 * limit
+
+
 def _run(cells: Iterable[Cell], tell: forked.Tell) -> None:
     notebook = types.ModuleType("__main__")
     sys.modules["__main__"] = notebook

@@ -11,7 +11,7 @@ import os
 import random
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -184,31 +184,37 @@ def measure(
     """Tries the chosen mutants of one part of a chapter. Raises UsageError where it can't run."""
     listed = equivalent(chapter, part)
     trials = text_trials(chapter) if part == "text" else check_trials(chapter)
-    where = source.short(equivalent_file(chapter))
-    report = Report(chapter, part)
-    report.problems += [
-        f"{where}: no mutant is called {name!r} now: take it out"
-        for name in listed.keys() - {mutant.id for mutant, _ in trials}
-    ]
-    run = _run_text if part == "text" else _run_checks
+    places = {mutant.id: place for place, (mutant, _) in enumerate(trials)}
     chosen = choice.of(trials, f"{chapter.slug} {part}")
+    report = Report(chapter, part)
+    run = _run_text if part == "text" else _run_checks
     with tempfile.TemporaryDirectory() as programs:
         if part == "checks":
             settings = _settings(programs)[0]  # compiled as the grader does
         else:
             settings = _fastest(chapter, programs) if len(chosen) > FEW else {}
         with _pool(chapter, workers, settings) as pool:
-            tried = list(run(chapter, chosen, pool, report.problems, told))
-    for each in tried:
-        reason = listed.get(each.mutant.id, "")
-        if reason and each.killed:
-            report.problems.append(
-                f"{where}: {each.mutant.id!r} is killed: take it out ({each.by})"
-            )
-        report.tried.append(replace(each, equivalent=reason))
-    order = {mutant.id: place for place, (mutant, _) in enumerate(trials)}
-    report.tried.sort(key=lambda each: order[each.mutant.id])
+            for tried in run(chapter, chosen, pool, report.problems, told):
+                known = replace(tried, equivalent=listed.get(tried.mutant.id, ""))
+                report.tried.append(known)
+    report.tried.sort(key=lambda tried: places[tried.mutant.id])
+    where = source.short(equivalent_file(chapter))
+    report.problems += [f"{where}: {said}" for said in _stale(listed, places, report.tried)]
     return report
+
+
+def _stale(
+    listed: Mapping[str, str], known: Container[str], tried: Sequence[Tried]
+) -> Iterator[str]:
+    """What is wrong with the list of equivalent mutants."""
+    killed = {each.mutant.id: each.by for each in tried if each.killed}
+    for name, reason in listed.items():
+        if name not in known:
+            yield f"no mutant is called {name!r} now: take it out"
+        elif name in killed:
+            yield f"{name!r} is killed by {killed[name]}: take it out"
+        elif not reason:
+            yield f"{name!r} has no reason: write it, or take it out"
 
 
 def _run_text(
@@ -221,7 +227,8 @@ def _run_text(
     cells = [cell for cell, _ in chapter_cells(chapter)]
     targets = dict.fromkeys((place, mutant.names) for mutant, place in chosen)
     plans = {
-        (place, names): pool.submit(unchanged, cells, place, names) for place, names in targets
+        (place, names): pool.submit(rerun.unchanged, cells, place, names)
+        for place, names in targets
     }
     jobs: dict[Future, tuple[Mutant, tuple[Cell, ...], Ran]] = {}
     for mutant, place in chosen:
@@ -234,30 +241,12 @@ def _run_text(
             replace(cell, code=mutant.source) if cell.id == cells[place].id else cell
             for cell in needed
         )
-        job = pool.submit(rerun.run, changed, *_limits(before.cpu_seconds))
+        job = pool.submit(rerun.run, changed, *rerun.limits(before.cpu_seconds))
         jobs[job] = mutant, changed, before
     for done, job in enumerate(as_completed(jobs), 1):
         mutant, changed, before = jobs[job]
         told(done, len(jobs))
         yield _verdict(mutant, changed, before, job.result())
-
-
-def unchanged(
-    cells: Sequence[Cell], place: int, names: frozenset[str]
-) -> tuple[Sequence[Cell], Ran]:
-    """The cells that see a definition, and how they run as they are.
-
-    Where they don't, since one needs what no def–use shows: all cells.
-    """
-    needed = rerun.seen_by(cells, place, names)
-    ran = rerun.run(needed, *_limits(60))
-    return (needed, ran) if ran.how == "passed" else (cells, rerun.run(cells, *_limits(60)))
-
-
-def _limits(cpu_seconds: float) -> tuple[float, float]:
-    """CPU and wall seconds for what takes so long unchanged: thrice that, and a machine's load."""
-    limit = 3 * cpu_seconds + 5
-    return limit, 60 + 10 * limit
 
 
 def _verdict(mutant: Mutant, cells: Sequence[Cell], before: Ran, now: Ran) -> Tried:
@@ -309,7 +298,7 @@ def graded(name: str, key: str, answer: str, cpu_seconds: float) -> tuple[Verdic
         times = os.times()
         tell([verdict.verdict == "full", by, times.user + times.system])
 
-    messages, end = forked.in_child(run, *_limits(cpu_seconds))
+    messages, end = forked.in_child(run, *rerun.limits(cpu_seconds))
     if end or not messages:
         return ("crash" if end != "timeout" else "timeout"), end or "crash", 0.0
     full, by, used = messages[0]
@@ -334,8 +323,8 @@ def _pool(chapter: Chapter, workers: int, settings: Mapping[str, str]) -> Iterat
         for statement in all_statements(cell.code)
         if statement.source.startswith(("import ", "from "))
     ]
-    modules = ("autograder.bank", "IPython.display", f"helpers.exercises.{chapter.name}")
-    imports += [f"import {module}" for module in (*modules, *chapter.preloaded)]
+    modules = ("IPython.display", f"helpers.exercises.{chapter.name}", *chapter.preloaded)
+    imports += [f"import {module}" for module in modules]
     spawn = multiprocessing.get_context("spawn")
     environment = mock.patch.dict(os.environ, {**forked.ENVIRONMENT, **settings})
     with environment, ProcessPoolExecutor(workers, spawn, forked.warm, (imports,)) as pool:
@@ -362,7 +351,7 @@ def _fastest(chapter: Chapter, programs: str) -> dict[str, str]:
     said = ""
     for settings in _settings(programs):
         with _pool(chapter, 1, settings) as pool:
-            runs = [pool.submit(rerun.run, cells, *_limits(200)).result() for _ in range(2)]
+            runs = [pool.submit(rerun.run, cells, *rerun.limits(200)).result() for _ in range(2)]
         if all(ran.how == "passed" for ran in runs):
             return settings
         said = said or next(ran.by for ran in runs if ran.how != "passed")

@@ -7,8 +7,9 @@ from concurrent.futures import ProcessPoolExecutor
 from unittest import mock
 
 import pytest
+from conftest import made_up_course
 
-from autograder import course, forked, rerun, strength
+from autograder import course, forked, rerun, strength, strength_report
 from autograder.rerun import Cell, seen_by
 from autograder.strength import Choice, measure
 
@@ -96,44 +97,50 @@ def test_each_run_starts_afresh_with_jax_not_started(worker):
 # --- a chapter -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def weak(tiny, monkeypatch):
-    """The made-up chapter, which teaches one function more and asserts little about it."""
-    monkeypatch.syspath_prepend(str(course.ROOT))  # workers find the chapter there
-    text = tiny.source.read_text()
-    taught = (
-        '# %% tags=["given"]\ndef twice(x):\n    y = x + x\n    return abs(y)\n\n\n'
-        '# %% tags=["claim"]\nassert twice(2) == 4\nprint(twice(3))\n\n'
-        "# %% [markdown]\n# ## 9.2 Bounds"
-    )
-    tiny.source.write_text(text.replace("# %% [markdown]\n# ## 9.2 Bounds", taught))
-    return tiny
-
-
 SURVIVOR = "twice: dropped call: abs(y) → y"
+KILLED = "twice: arithmetic: x + x → x - x"
+TOTAL = "total: dtype: np.float64 → np.float32"
 
 
-def test_a_survivor_is_reported_with_its_diff_and_what_ran(weak):
-    report = measure(weak, "text")
-    assert not report.problems
-    assert (report.killed, report.counted) == (1, 4)  # two are dtypes of `total`
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Of the made-up chapter, which teaches one function more and asserts little about it."""
+    root = tmp_path_factory.mktemp("course") / "checkout"
+    with made_up_course(root) as tiny, pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(root))  # workers find the chapter there
+        taught = (
+            '# %% tags=["given"]\ndef twice(x):\n    y = x + x\n    return abs(y)\n\n\n'
+            '# %% tags=["claim"]\nassert twice(2) == 4\nprint(twice(3))\n\n'
+            "# %% [markdown]\n# ## 9.2 Bounds"
+        )
+        text = tiny.source.read_text()
+        tiny.source.write_text(text.replace("# %% [markdown]\n# ## 9.2 Bounds", taught))
+        listed = {TOTAL: "small numbers", KILLED: "a mistake", "gone": "", SURVIVOR: ""}
+        lines = ["[text]", *(f'"{name}" = "{reason}"' for name, reason in listed.items())]
+        strength.equivalent_file(tiny).write_text("\n".join(lines))
+        yield measure(tiny, "text")
+
+
+def test_a_survivor_is_reported_with_its_diff_and_what_ran(report):
     survivor = report.survivors[-1]
     assert survivor.mutant.id == SURVIVOR
     assert survivor.ran[-2:] == ("given-twice", "claim-9-1-3")
+    printed = list(strength_report.survivors(report))
+    assert f'2. "{SURVIVOR}"' in printed
+    assert "    +    return y" in printed
+
+
+def test_what_killed_a_mutant_is_named(report):
     killed = {each.mutant.id: each.by for each in report.tried if each.killed}
-    assert "assert twice(2) == 4" in killed["twice: arithmetic: x + x → x - x"]
+    assert killed == {KILLED: "claim-9-1-3: assert twice(2) == 4 (AssertionError)"}
 
 
-def test_an_equivalent_mutant_counts_no_more_and_stale_entries_are_problems(weak):
-    listed = {SURVIVOR: "never negative", "twice: arithmetic: x + x → x - x": "", "gone": ""}
-    lines = ["[text]", *(f"'{name}' = '{reason}'" for name, reason in listed.items())]
-    strength.equivalent_file(weak).write_text("\n".join(lines))
-    report = measure(weak, "text", Choice("twice"))
-    assert (report.killed, report.counted, report.survivors) == (0, 0, [])
+def test_an_equivalent_mutant_counts_no_more_and_bad_entries_are_problems(report):
+    assert (report.killed, report.counted, report.equivalent) == (0, 2, 2)
     assert [problem.partition(": ")[2] for problem in report.problems] == [
+        f"{KILLED!r} is killed by claim-9-1-3: assert twice(2) == 4 (AssertionError): take it out",
         "no mutant is called 'gone' now: take it out",
-        "'twice: arithmetic: x + x → x - x' is killed: take it out "
-        "(claim-9-1-3: assert twice(2) == 4 (AssertionError))",
+        f"{SURVIVOR!r} has no reason: write it, or take it out",
     ]
 
 
