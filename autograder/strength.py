@@ -308,6 +308,7 @@ def graded(name: str, key: str, answer: str, cpu_seconds: float) -> tuple[Verdic
 @functools.lru_cache(maxsize=1)
 def _warm_chapter(name: str) -> tuple[Chapter, list[str]]:
     chapter = course.chapter(name)
+    assert chapter.hidden
     return chapter, bank.course_code(chapter)
 
 
