@@ -187,6 +187,25 @@ def measure(
     places = {mutant.id: place for place, (mutant, _) in enumerate(trials)}
     chosen = choice.of(trials, f"{chapter.slug} {part}")
     report = Report(chapter, part)
+    if chosen:
+        for tried in _tried(chapter, part, chosen, report.problems, workers, told):
+            reason = listed.get(tried.mutant.id, "")
+            report.tried.append(replace(tried, equivalent=reason))
+    report.tried.sort(key=lambda tried: places[tried.mutant.id])
+    where = source.short(equivalent_file(chapter))
+    report.problems += [f"{where}: {said}" for said in _stale(listed, places, report.tried)]
+    return report
+
+
+def _tried(
+    chapter: Chapter,
+    part: Part,
+    chosen: Sequence[tuple[Mutant, Any]],
+    problems: list[str],
+    workers: int,
+    told: Told,
+) -> Iterator[Tried]:
+    """What becomes of the mutants, in any order. problems: grows by what can't be tried."""
     run = _run_text if part == "text" else _run_checks
     with tempfile.TemporaryDirectory() as programs:
         if part == "checks":
@@ -194,13 +213,7 @@ def measure(
         else:
             settings = _fastest(chapter, programs) if len(chosen) > FEW else {}
         with _pool(chapter, workers, settings) as pool:
-            for tried in run(chapter, chosen, pool, report.problems, told):
-                known = replace(tried, equivalent=listed.get(tried.mutant.id, ""))
-                report.tried.append(known)
-    report.tried.sort(key=lambda tried: places[tried.mutant.id])
-    where = source.short(equivalent_file(chapter))
-    report.problems += [f"{where}: {said}" for said in _stale(listed, places, report.tried)]
-    return report
+            yield from run(chapter, chosen, pool, problems, told)
 
 
 def _stale(

@@ -8,8 +8,10 @@ from unittest import mock
 
 import pytest
 from conftest import made_up_course
+from typer.testing import CliRunner
 
 from autograder import course, forked, rerun, strength, strength_report
+from autograder.cli import app
 from autograder.rerun import Cell, seen_by
 from autograder.strength import Choice, measure
 
@@ -118,7 +120,7 @@ def report(tmp_path_factory):
         listed = {TOTAL: "small numbers", KILLED: "a mistake", "gone": "", SURVIVOR: ""}
         lines = ["[text]", *(f'"{name}" = "{reason}"' for name, reason in listed.items())]
         strength.equivalent_file(tiny).write_text("\n".join(lines))
-        yield measure(tiny, "text")
+        return measure(tiny, "text")
 
 
 def test_a_survivor_is_reported_with_its_diff_and_what_ran(report):
@@ -141,6 +143,22 @@ def test_an_equivalent_mutant_counts_no_more_and_bad_entries_are_problems(report
         f"{KILLED!r} is killed by claim-9-1-3: assert twice(2) == 4 (AssertionError): take it out",
         "no mutant is called 'gone' now: take it out",
         f"{SURVIVOR!r} has no reason: write it, or take it out",
+    ]
+
+
+def test_the_shares_are_told_and_a_weak_one_is_named(report):
+    assert strength_report.weak([report]) == ["09_tiny: 0.0% killed, 92% wanted"]
+    (told,) = strength_report.as_data([report])
+    counts = {key: told[key] for key in ("mutants", "killed", "equivalent", "survived", "share")}
+    assert counts == {"mutants": 4, "killed": 0, "equivalent": 2, "survived": 2, "share": 0.0}
+    assert [each["id"] for each in told["survivors"]][-1] == SURVIVOR
+
+
+def test_a_name_that_no_mutant_has_ends_the_command_with_one_line():
+    ran = CliRunner().invoke(app, ["strength", "1", "--only", "nobody"])
+    assert ran.exit_code == 2
+    assert ran.stderr.splitlines() == [
+        "no mutant has 'nobody' in its id: ids begin with the name of a definition"
     ]
 
 
