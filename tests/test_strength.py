@@ -165,9 +165,9 @@ def test_a_name_that_no_mutant_has_ends_the_command_with_one_line():
 # --- the course ----------------------------------------------------------------------------------
 
 WEEK = datetime.date.today().isocalendar().week
-"""The sample rotates, and is the same all week."""
+"""The sample rotates, and is the same all week. So few may survive by chance; not half of them."""
 
-SAMPLE = 8
+SAMPLE = 4
 
 
 @pytest.mark.parametrize("part", ["text", "checks"])
@@ -176,4 +176,4 @@ def test_a_sample_of_mutants_is_killed(part):
     chapter = ready[WEEK % len(ready)]
     report = measure(chapter, part, Choice(sample=SAMPLE, seed=WEEK), workers=2)
     assert not report.problems
-    assert report.killed >= (strength.WANTED[part] - 0.3) * report.counted, report.survivors
+    assert 2 * report.killed >= report.counted, report.survivors
