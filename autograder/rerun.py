@@ -28,8 +28,8 @@ class Cell:
     """A code cell that may run.
 
     asserts: whether it can fail by itself. always: whether it runs before all others (set-up).
-    compared: whether its output is the same in each run; one that measures times prints others. exercise: the one that it answers, with
-    its chapter, as in ("recompilation", "1.1"): its public check is its assertion.
+    compared: whether its output is the same in each run; not where it measures times. exercise: the
+    one that it answers and its chapter, ("recompilation", "1.1"): its public check asserts.
     """
 
     id: str
