@@ -13,7 +13,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from autograder import jail
@@ -29,6 +29,18 @@ ENVIRONMENT = {
     "MPLBACKEND": "agg",
 }
 """What a warm process must be started with."""
+
+
+@contextlib.contextmanager
+def environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Processes started meanwhile have these settings, and those that all need."""
+    before = dict(os.environ)
+    os.environ.update({**ENVIRONMENT, **settings})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def warm(imports: Iterable[str]) -> None:

@@ -7,9 +7,9 @@ noticed, since it means the same, is listed with a reason in `solutions/NAME/equ
 
 import functools
 import multiprocessing
-import os
 import random
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
-from unittest import mock
 
 from autograder import assembly, bank, course, forked, rerun, source
 from autograder.assertions import asserts
@@ -243,26 +242,26 @@ def _run_text(
         (place, names): pool.submit(rerun.unchanged, cells, place, names)
         for place, names in targets
     }
-    jobs: dict[Future, tuple[Mutant, tuple[Cell, ...], Ran]] = {}
+    jobs: dict[Future, tuple[Mutant, Ran]] = {}
     for mutant, place in chosen:
         needed, before = plans[place, mutant.names].result()
         if before.how != "passed":
             problem = f"{cells[place].id} can't be tried: unchanged, {before.by}"
             problems.extend([problem] if problem not in problems else [])
             continue
-        changed = tuple(
+        changed = [
             replace(cell, code=mutant.source) if cell.id == cells[place].id else cell
             for cell in needed
-        )
+        ]
         job = pool.submit(rerun.run, changed, *rerun.limits(before.cpu_seconds))
-        jobs[job] = mutant, changed, before
+        jobs[job] = mutant, before
     for done, job in enumerate(as_completed(jobs), 1):
-        mutant, changed, before = jobs[job]
+        mutant, before = jobs[job]
         told(done, len(jobs))
-        yield _verdict(mutant, changed, before, job.result())
+        yield _verdict(mutant, before, job.result())
 
 
-def _verdict(mutant: Mutant, cells: Sequence[Cell], before: Ran, now: Ran) -> Tried:
+def _verdict(mutant: Mutant, before: Ran, now: Ran) -> Tried:
     if now.how != "passed":
         return Tried(mutant, now.how, now.by, now.ran)
     other = [cell for cell in now.outputs if now.outputs[cell] != before.outputs.get(cell)]
@@ -308,8 +307,7 @@ def graded(name: str, key: str, answer: str, cpu_seconds: float) -> tuple[Verdic
         verdict = assess(exercise, tried)
         failed = next((each for each in verdict.findings if not each.passed), None)
         by = f"{failed.key} in “{failed.case}”" if failed else verdict.message
-        times = os.times()
-        tell([verdict.verdict == "full", by, times.user + times.system])
+        tell([verdict.verdict == "full", by, time.process_time()])
 
     messages, end = forked.in_child(run, *rerun.limits(cpu_seconds))
     if end or not messages:
@@ -320,6 +318,7 @@ def graded(name: str, key: str, answer: str, cpu_seconds: float) -> tuple[Verdic
 
 @functools.lru_cache(maxsize=1)
 def _warm_chapter(name: str) -> tuple[Chapter, list[str]]:
+    """A chapter with its hidden cases loaded, and its own code: once for all forks."""
     chapter = course.chapter(name)
     assert chapter.hidden
     return chapter, bank.course_code(chapter)
@@ -340,8 +339,10 @@ def _pool(chapter: Chapter, workers: int, settings: Mapping[str, str]) -> Iterat
     modules = ("IPython.display", f"helpers.exercises.{chapter.name}", *chapter.preloaded)
     imports += [f"import {module}" for module in modules]
     spawn = multiprocessing.get_context("spawn")
-    environment = mock.patch.dict(os.environ, {**forked.ENVIRONMENT, **settings})
-    with environment, ProcessPoolExecutor(workers, spawn, forked.warm, (imports,)) as pool:
+    with (
+        forked.environment(settings),
+        ProcessPoolExecutor(workers, spawn, forked.warm, (imports,)) as pool,
+    ):
         yield pool
 
 

@@ -2,9 +2,7 @@
 
 import datetime
 import multiprocessing
-import os
 from concurrent.futures import ProcessPoolExecutor
-from unittest import mock
 
 import pytest
 from conftest import made_up_course
@@ -61,8 +59,7 @@ def test_a_function_finds_what_its_names_hold_when_it_is_called():
 @pytest.fixture(scope="module")
 def worker():
     spawn = multiprocessing.get_context("spawn")
-    environment = mock.patch.dict(os.environ, forked.ENVIRONMENT)
-    with environment, ProcessPoolExecutor(1, spawn, forked.warm, ([],)) as pool:
+    with forked.environment({}), ProcessPoolExecutor(1, spawn, forked.warm, ([],)) as pool:
         yield lambda *sources, seconds=20: pool.submit(
             rerun.run, cells(*sources), seconds, 10 * seconds
         ).result()
