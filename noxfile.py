@@ -184,6 +184,14 @@ def banks(session: nox.Session) -> None:
 
 
 @nox.session
+def strength(session: nox.Session) -> None:
+    """Count the changes to taught code and reference answers that go unnoticed; `-- CHAPTER`."""
+    environment = _environment(session)
+    environment.env |= CPU
+    environment.run("autograder", "strength", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure grading beside nbgrader, Otter and the bare answers; `-- scale`: large classes."""
     environment = _environment(session)

@@ -129,6 +129,8 @@ def strength(
             reports.append(report)
             for line in reporting.survivors(report):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if only and not any(report.tried for report in reports):
+        fail(f"no mutant has {only!r} in its id: ids begin with the name of a definition")
     console.print(reporting.table(reports))
     if json_file:
         write_json(json_file, reporting.as_data(reports))

@@ -4,6 +4,7 @@ For trusted code only; learners' code runs in `autograder.sandbox`.
 """
 
 import contextlib
+import gc
 import json
 import math
 import os
@@ -12,7 +13,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from autograder import jail
@@ -30,19 +31,40 @@ ENVIRONMENT = {
 """What a warm process must be started with."""
 
 
+@contextlib.contextmanager
+def environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Processes started meanwhile have these settings, and those that all need."""
+    before = dict(os.environ)
+    os.environ.update({**ENVIRONMENT, **settings})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def warm(imports: Iterable[str]) -> None:
     """Runs import statements, so that no child has to. Those that fail are left to the children.
 
-    Raises RuntimeError where an import started a thread or JAX's backend: no fork is safe then.
+    Raises RuntimeError where one of them started a thread or JAX's backend.
     """
-    import jax._src.xla_bridge as bridge
-
     for statement in imports:
         with contextlib.suppress(Exception):
             exec(statement, {})
+    require_cold()
+    gc.collect()
+    gc.freeze()
+
+
+def require_cold() -> None:
+    """Raises RuntimeError where this process has threads or started JAX's backend.
+
+    A fork would have locks that nobody frees.
+    """
     threads = len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 1
-    if threads > 1 or bridge.backends_are_initialized():
-        raise RuntimeError(f"importing started {threads - 1} threads or JAX's backend")
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if threads > 1 or (bridge and bridge.backends_are_initialized()):
+        raise RuntimeError(f"{threads} threads run here, or JAX's backend: no fork is safe")
 
 
 def in_child(
@@ -52,6 +74,7 @@ def in_child(
 
     run: is given a function that takes whatever JSON can hold. What it prints goes nowhere.
     """
+    require_cold()
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -92,10 +92,14 @@ def _nodes(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _makes_functions(value: ast.expr) -> bool:
-    return any(
-        isinstance(node, ast.Lambda) or (isinstance(node, ast.Call) and _called(node) in TRANSFORMS)
-        for node in ast.walk(value)
-    )
+    """Whether it is a function, or functions, and not what one returned."""
+    if isinstance(value, ast.Tuple | ast.List):
+        return any(map(_makes_functions, value.elts))
+    if isinstance(value, ast.Dict):
+        return any(map(_makes_functions, value.values))
+    if isinstance(value, ast.Call):
+        return _called(value) in TRANSFORMS or any(map(_makes_functions, value.args))
+    return isinstance(value, ast.Lambda)
 
 
 def _inside(node: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
@@ -310,43 +314,49 @@ def dropped_correction(node: ast.AST) -> Iterator[Change]:
 
 
 def swapped(node: ast.AST) -> Iterator[Change]:
-    """`f(a, b)` → `f(b, a)`."""
-    if isinstance(node, ast.Call) and len(node.args) > 1 and _called(node) not in SYMMETRIC:
+    """`f(a, b)` → `f(b, a)`, where both could stand in either place."""
+    if isinstance(node, ast.Call) and len(node.args) > 1 and _called(node) not in NOT_SWAPPED:
         first, second, *rest = node.args
-        if not isinstance(first, ast.Starred) and not isinstance(second, ast.Starred):
+        if not isinstance(first, NO_EQUALS) and not isinstance(second, NO_EQUALS):
             yield _with(node, args=[second, first, *rest])
 
 
-SYMMETRIC = {
+NOT_SWAPPED = TRANSFORMS | {
     "maximum", "minimum", "max", "min", "add", "multiply", "logical_and", "logical_or", "equal",
-    "allclose", "array_equal", "vdot", "where", "select", "isinstance", "range", "getattr",
+    "allclose", "array_equal", "vdot", "where", "select", "range", "isinstance", "getattr", "map",
+    "scan", "islice", "asarray", "array", "split", "fold_in", "astype", "broadcast_to", "reshape",
 }  # fmt: skip
-"""Calls whose first two arguments are equals, and those that have an operator of their own.
+"""Calls whose arguments are equals, or so different that any use of the mutant would fail: that
+shows no more than that it was reached."""
 
-Of `isinstance` and `getattr` any use would fail, which shows no more than that it was reached.
-"""
+NO_EQUALS = (ast.Starred, ast.Lambda, ast.Tuple, ast.List, ast.Dict, ast.JoinedStr)
 
 
 def axes(node: ast.AST) -> Iterator[Change]:
     """`axis=0` → `axis=1`, `in_axes=(None, 0)` → `(0, 0)` and `(None, None)`."""
     if isinstance(node, ast.keyword) and node.arg in AXES:
-        for value in _other_axes(node.value):
+        for value in _other_axes(node.value, node.arg != "axis"):
             yield _with(node, value=value)
+    elif isinstance(node, ast.Call) and _called(node) == "vmap":
+        for place, argument in enumerate(node.args[1:], 1):
+            for value in _other_axes(argument, True):
+                yield _with(node, args=_put(node.args, place, value))
 
 
-AXES = ("axis", "axes", "in_axes", "out_axes")
+AXES = ("axis", "in_axes", "out_axes")
 
 
-def _other_axes(value: ast.expr) -> Iterator[ast.expr]:
+def _other_axes(value: ast.expr, mapped: bool) -> Iterator[ast.expr]:
+    """mapped: None stands for no axis, as in `vmap`."""
     if isinstance(value, ast.Tuple):
         for place, each in enumerate(value.elts):
-            for other in _other_axes(each):
+            for other in _other_axes(each, mapped):
                 yield ast.Tuple(_put(value.elts, place, other), ast.Load())
     elif isinstance(value, ast.UnaryOp):  # -1
         yield ast.Constant(0)
     elif isinstance(value, ast.Constant):
         yield ast.Constant(1 if value.value == 0 else 0)
-        if value.value == 0:
+        if mapped and value.value == 0:
             yield ast.Constant(None)
 
 

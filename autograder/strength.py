@@ -7,17 +7,16 @@ noticed, since it means the same, is listed with a reason in `solutions/NAME/equ
 
 import functools
 import multiprocessing
-import os
 import random
 import tempfile
+import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
-from unittest import mock
 
 from autograder import assembly, bank, course, forked, rerun, source
 from autograder.assertions import asserts
@@ -184,31 +183,50 @@ def measure(
     """Tries the chosen mutants of one part of a chapter. Raises UsageError where it can't run."""
     listed = equivalent(chapter, part)
     trials = text_trials(chapter) if part == "text" else check_trials(chapter)
-    where = source.short(equivalent_file(chapter))
-    report = Report(chapter, part)
-    report.problems += [
-        f"{where}: no mutant is called {name!r} now: take it out"
-        for name in listed.keys() - {mutant.id for mutant, _ in trials}
-    ]
-    run = _run_text if part == "text" else _run_checks
+    places = {mutant.id: place for place, (mutant, _) in enumerate(trials)}
     chosen = choice.of(trials, f"{chapter.slug} {part}")
+    report = Report(chapter, part)
+    if chosen:
+        for tried in _tried(chapter, part, chosen, report.problems, workers, told):
+            reason = listed.get(tried.mutant.id, "")
+            report.tried.append(replace(tried, equivalent=reason))
+    report.tried.sort(key=lambda tried: places[tried.mutant.id])
+    where = source.short(equivalent_file(chapter))
+    report.problems += [f"{where}: {said}" for said in _stale(listed, places, report.tried)]
+    return report
+
+
+def _tried(
+    chapter: Chapter,
+    part: Part,
+    chosen: Sequence[tuple[Mutant, Any]],
+    problems: list[str],
+    workers: int,
+    told: Told,
+) -> Iterator[Tried]:
+    """What becomes of the mutants, in any order. problems: grows by what can't be tried."""
+    run = _run_text if part == "text" else _run_checks
     with tempfile.TemporaryDirectory() as programs:
         if part == "checks":
             settings = _settings(programs)[0]  # compiled as the grader does
         else:
             settings = _fastest(chapter, programs) if len(chosen) > FEW else {}
         with _pool(chapter, workers, settings) as pool:
-            tried = list(run(chapter, chosen, pool, report.problems, told))
-    for each in tried:
-        reason = listed.get(each.mutant.id, "")
-        if reason and each.killed:
-            report.problems.append(
-                f"{where}: {each.mutant.id!r} is killed: take it out ({each.by})"
-            )
-        report.tried.append(replace(each, equivalent=reason))
-    order = {mutant.id: place for place, (mutant, _) in enumerate(trials)}
-    report.tried.sort(key=lambda each: order[each.mutant.id])
-    return report
+            yield from run(chapter, chosen, pool, problems, told)
+
+
+def _stale(
+    listed: Mapping[str, str], known: Container[str], tried: Sequence[Tried]
+) -> Iterator[str]:
+    """What is wrong with the list of equivalent mutants."""
+    killed = {each.mutant.id: each.by for each in tried if each.killed}
+    for name, reason in listed.items():
+        if name not in known:
+            yield f"no mutant is called {name!r} now: take it out"
+        elif name in killed:
+            yield f"{name!r} is killed by {killed[name]}: take it out"
+        elif not reason:
+            yield f"{name!r} has no reason: write it, or take it out"
 
 
 def _run_text(
@@ -221,46 +239,29 @@ def _run_text(
     cells = [cell for cell, _ in chapter_cells(chapter)]
     targets = dict.fromkeys((place, mutant.names) for mutant, place in chosen)
     plans = {
-        (place, names): pool.submit(unchanged, cells, place, names) for place, names in targets
+        (place, names): pool.submit(rerun.unchanged, cells, place, names)
+        for place, names in targets
     }
-    jobs: dict[Future, tuple[Mutant, tuple[Cell, ...], Ran]] = {}
+    jobs: dict[Future, tuple[Mutant, Ran]] = {}
     for mutant, place in chosen:
         needed, before = plans[place, mutant.names].result()
         if before.how != "passed":
             problem = f"{cells[place].id} can't be tried: unchanged, {before.by}"
             problems.extend([problem] if problem not in problems else [])
             continue
-        changed = tuple(
+        changed = [
             replace(cell, code=mutant.source) if cell.id == cells[place].id else cell
             for cell in needed
-        )
-        job = pool.submit(rerun.run, changed, *_limits(before.cpu_seconds))
-        jobs[job] = mutant, changed, before
+        ]
+        job = pool.submit(rerun.run, changed, *rerun.limits(before.cpu_seconds))
+        jobs[job] = mutant, before
     for done, job in enumerate(as_completed(jobs), 1):
-        mutant, changed, before = jobs[job]
+        mutant, before = jobs[job]
         told(done, len(jobs))
-        yield _verdict(mutant, changed, before, job.result())
+        yield _verdict(mutant, before, job.result())
 
 
-def unchanged(
-    cells: Sequence[Cell], place: int, names: frozenset[str]
-) -> tuple[Sequence[Cell], Ran]:
-    """The cells that see a definition, and how they run as they are.
-
-    Where they don't, since one needs what no def–use shows: all cells.
-    """
-    needed = rerun.seen_by(cells, place, names)
-    ran = rerun.run(needed, *_limits(60))
-    return (needed, ran) if ran.how == "passed" else (cells, rerun.run(cells, *_limits(60)))
-
-
-def _limits(cpu_seconds: float) -> tuple[float, float]:
-    """CPU and wall seconds for what takes so long unchanged: thrice that, and a machine's load."""
-    limit = 3 * cpu_seconds + 5
-    return limit, 60 + 10 * limit
-
-
-def _verdict(mutant: Mutant, cells: Sequence[Cell], before: Ran, now: Ran) -> Tried:
+def _verdict(mutant: Mutant, before: Ran, now: Ran) -> Tried:
     if now.how != "passed":
         return Tried(mutant, now.how, now.by, now.ran)
     other = [cell for cell in now.outputs if now.outputs[cell] != before.outputs.get(cell)]
@@ -306,10 +307,9 @@ def graded(name: str, key: str, answer: str, cpu_seconds: float) -> tuple[Verdic
         verdict = assess(exercise, tried)
         failed = next((each for each in verdict.findings if not each.passed), None)
         by = f"{failed.key} in “{failed.case}”" if failed else verdict.message
-        times = os.times()
-        tell([verdict.verdict == "full", by, times.user + times.system])
+        tell([verdict.verdict == "full", by, time.process_time()])
 
-    messages, end = forked.in_child(run, *_limits(cpu_seconds))
+    messages, end = forked.in_child(run, *rerun.limits(cpu_seconds))
     if end or not messages:
         return ("crash" if end != "timeout" else "timeout"), end or "crash", 0.0
     full, by, used = messages[0]
@@ -318,7 +318,9 @@ def graded(name: str, key: str, answer: str, cpu_seconds: float) -> tuple[Verdic
 
 @functools.lru_cache(maxsize=1)
 def _warm_chapter(name: str) -> tuple[Chapter, list[str]]:
+    """A chapter with its hidden cases loaded, and its own code: once for all forks."""
     chapter = course.chapter(name)
+    assert chapter.hidden
     return chapter, bank.course_code(chapter)
 
 
@@ -334,11 +336,13 @@ def _pool(chapter: Chapter, workers: int, settings: Mapping[str, str]) -> Iterat
         for statement in all_statements(cell.code)
         if statement.source.startswith(("import ", "from "))
     ]
-    modules = ("autograder.bank", "IPython.display", f"helpers.exercises.{chapter.name}")
-    imports += [f"import {module}" for module in (*modules, *chapter.preloaded)]
+    modules = ("IPython.display", f"helpers.exercises.{chapter.name}", *chapter.preloaded)
+    imports += [f"import {module}" for module in modules]
     spawn = multiprocessing.get_context("spawn")
-    environment = mock.patch.dict(os.environ, {**forked.ENVIRONMENT, **settings})
-    with environment, ProcessPoolExecutor(workers, spawn, forked.warm, (imports,)) as pool:
+    with (
+        forked.environment(settings),
+        ProcessPoolExecutor(workers, spawn, forked.warm, (imports,)) as pool,
+    ):
         yield pool
 
 
@@ -362,7 +366,7 @@ def _fastest(chapter: Chapter, programs: str) -> dict[str, str]:
     said = ""
     for settings in _settings(programs):
         with _pool(chapter, 1, settings) as pool:
-            runs = [pool.submit(rerun.run, cells, *_limits(200)).result() for _ in range(2)]
+            runs = [pool.submit(rerun.run, cells, *rerun.limits(200)).result() for _ in range(2)]
         if all(ran.how == "passed" for ran in runs):
             return settings
         said = said or next(ran.by for ran in runs if ran.how != "passed")

@@ -1,5 +1,6 @@
 """What a person sees of the course's strength: a table, and each survivor with its diff."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -51,9 +52,9 @@ def weak(reports: Sequence[Report]) -> list[str]:
 
 
 def survivors(report: Report) -> Iterator[str]:
-    """Each survivor as plain text: its id, its diff, and what ran."""
+    """Each survivor as plain text: its id as TOML writes it, its diff, and what ran."""
     for number, each in enumerate(report.survivors, 1):
-        yield f"{number}. {each.mutant.id}"
+        yield f"{number}. {json.dumps(each.mutant.id, ensure_ascii=False)}"
         yield from (f"    {line}" for line in each.mutant.diff.splitlines())
         yield f"    ran: {', '.join(each.ran)}"
         if each.by:
