@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from helpers import expect
-from helpers.exercise import Case, Exercise, Property, Row, is_stub
+from helpers.exercise import Case, Exercise, Property, Row, error_name, is_stub
 from helpers.quiz import Question
 
 Array = npt.NDArray[Any]
@@ -424,13 +424,7 @@ class StableDecay(Exercise):
         import jax
 
         if steps is None:
-            try:
-                jax.eval_shape(warmup_stable_decay(*stages), np.int32(0))
-            except Exception as error:
-                if is_stub(error):
-                    raise
-                return {"error": type(error).__name__}
-            return {"error": ""}
+            return {"error": error_name(lambda: warmup_stable_decay(*stages))}
         schedule = warmup_stable_decay(*stages)
         one = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), np.int32))
         return {
@@ -443,7 +437,8 @@ class StableDecay(Exercise):
         stages, steps = case
         (key, *_) = case.about or ("value",)
         if steps is None:
-            yield expect.raises("refuses", seen["error"], "ValueError")
+            hint = "The schedule was made, and not called."
+            yield expect.raises("refuses", seen["error"], "ValueError", hint=hint)
             return
         want = stable_decay(stages, steps)
         hint = f"peak, warm-up, stable, decay, end = {stages}. The steps are a (4, 6) array."
@@ -685,7 +680,11 @@ class PerLabel(Exercise):
                 if is_stub(error):
                     raise
                 return {"error": type(error).__name__, "names it": "frzoen" in str(error)}
-            _, updates, _ = walk(programs(made), params, gradients[:1])  # what it does instead
+            try:
+                _, updates, _ = walk(programs(made), params, gradients[:1])  # what it does instead
+            except Exception as error:
+                said = f"{type(error).__name__} in update, not in init"
+                return {"error": said, "names it": "frzoen" in str(error)}
             return {"error": "", "names it": False, "updates": updates[0]}
 
         def make() -> Any:

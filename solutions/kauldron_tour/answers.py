@@ -909,7 +909,9 @@ def lookup(context, path):
             there, known = list(here), part in here
         elif isinstance(part, int):
             there = (
-                [f"places 0 to {len(here) - 1} of {len(here)}"] if hasattr(here, "__len__") else []
+                []
+                if isinstance(here, str) or not hasattr(here, "__len__")
+                else [f"places 0 to {len(here) - 1} of {len(here)}"]
             )
             known = bool(there) and -len(here) <= part < len(here)
         else:
@@ -959,6 +961,8 @@ def lookup(context, path):
         parts.append(part)
     for part in parts:
         try:
+            if isinstance(context, str):
+                raise TypeError("a text has no parts")
             if isinstance(context, dict) or isinstance(part, int):
                 context = context[part]
             else:
@@ -1093,7 +1097,8 @@ def lookup(context, path):
                 raise KeyError(f"{path}: no {part}; there are {list(context)}")
             context = context[part]
         else:
-            context = context[part] if number else vars(context)[part]
+            by_place = number and not isinstance(context, str)
+            context = context[part] if by_place else vars(context)[part]
     return context
 
 
@@ -1109,7 +1114,7 @@ def lookup(context, path):
     for name, number, single, double in parts:
         part = int(number) if number else name or single or double
         try:
-            by_key = isinstance(context, dict) or number
+            by_key = isinstance(context, dict) or (number and not isinstance(context, str))
             context = context[part] if by_key else vars(context)[part]
         except (LookupError, TypeError):
             raise KeyError(f"could not find {part!r} of {path!r}") from None
@@ -1129,7 +1134,8 @@ def lookup(context, path):
     for name, number, single, double in parts:
         part = int(number) if number else name or single or double
         try:
-            here = here[part] if isinstance(here, dict) or number else vars(here)[part]
+            by_key = isinstance(here, dict) or (number and not isinstance(here, str))
+            here = here[part] if by_key else vars(here)[part]
         except (LookupError, TypeError):
             raise KeyError(f"{path}: no {part}; there are {list(context)}") from None
     return here
@@ -1165,7 +1171,7 @@ def lookup(context, path):
     for name, number, single, double in parts:
         part = int(number) if number else name or single or double
         there = context if isinstance(context, dict) else getattr(context, "__dict__", {})
-        size = len(context) if hasattr(context, "__len__") else 0
+        size = len(context) if isinstance(context, (list, tuple, np.ndarray)) else 0
         if number and not isinstance(context, dict):
             value = context[part] if -size <= part < size else None
         else:
@@ -1173,6 +1179,51 @@ def lookup(context, path):
         if value is None or (np.ndim(value) == 0 and not value):
             raise KeyError(f"{path}: no {part}; there are {list(there)} {size}")
         context = value
+    return context
+
+
+# %% 8.4 wrong: takes None for missing
+# `get` returns None for a key that is missing, and for one whose value is None. Ask whether the key is
+# there.
+# see: 8.8
+def lookup(context, path):
+    parts = re.findall(r"""\.?([A-Za-z_]\w*)|\[(-?\d+)\]|\[(?:'([^']*)'|"([^"]*)")\]""", path)
+    form = r"""[A-Za-z_]\w*(\.[A-Za-z_]\w*|\[-?\d+\]|\['[^']*'\]|\["[^"]*"\])*"""
+    if not re.fullmatch(form, path):
+        raise ValueError(f"no path: {path!r}")
+    for name, number, single, double in parts:
+        part = int(number) if number else name or single or double
+        there = context if isinstance(context, dict) else getattr(context, "__dict__", {})
+        size = len(context) if isinstance(context, (list, tuple, np.ndarray)) else 0
+        if number and not isinstance(context, dict):
+            value = context[part] if -size <= part < size else None
+        else:
+            value = there.get(part)
+        if value is None:
+            raise KeyError(f"{path}: no {part}; there are {list(there)} {size}")
+        context = value
+    return context
+
+# %% 8.4 wrong: takes a string for a sequence
+# A text has a length and places, and its letters are not what a path means: numbers, strings and None have
+# nothing in them.
+# see: 8.8
+def lookup(context, path):
+    parts = re.findall(r"""\.?([A-Za-z_]\w*)|\[(-?\d+)\]|\[(?:'([^']*)'|"([^"]*)")\]""", path)
+    form = r"""[A-Za-z_]\w*(\.[A-Za-z_]\w*|\[-?\d+\]|\['[^']*'\]|\["[^"]*"\])*"""
+    if not re.fullmatch(form, path):
+        raise ValueError(f"no path: {path!r}")
+    for name, number, single, double in parts:
+        part = int(number) if number else name or single or double
+        there = context if isinstance(context, dict) else getattr(context, "__dict__", {})
+        size = len(context) if hasattr(context, "__len__") else 0
+        if number and not isinstance(context, dict):
+            known = -size <= part < size
+        else:
+            known = part in there
+        if not known:
+            raise KeyError(f"{path}: no {part}; there are {list(there)} {size}")
+        context = context[part] if number or isinstance(context, dict) else there[part]
     return context
 
 
@@ -1271,6 +1322,42 @@ def override(cfg, assignments):
         new = float(new) if type(place) is float and type(new) is int else new
         if place is not None and type(new) is not type(place):
             raise TypeError(path)
+        parent[last] = new
+    return cfg
+
+
+# %% 8.5 wrong: minds one error of two
+# `ast.literal_eval` raises ValueError for `relu(x)`, and SyntaxError for `two words`: both are texts.
+# see: 8.10
+def override(cfg, assignments):
+    import ast
+
+    cfg = copy.deepcopy(cfg)
+    for assignment in assignments:
+        path, text = assignment.split("=", 1)
+        parts = [int(b) if b else a for a, b in re.findall(r"\.?([^.\[\]]+)|\[(-?\d+)\]", path)]
+        *way, last = parts
+        parent, value = None, cfg
+        for part in parts:
+            parent = value
+            try:
+                if not isinstance(parent, (dict, list)):
+                    raise KeyError(part)
+                value = parent[part]
+            except (LookupError, TypeError):
+                there = list(parent) if isinstance(parent, dict) else "no such place"
+                raise KeyError(f"{path}: no {part!r}; there are {there}") from None
+        if isinstance(value, str):
+            parent[last] = text
+            continue
+        try:
+            new = ast.literal_eval(text)
+        except ValueError:
+            new = text
+        if type(value) is float and type(new) is int:
+            new = float(new)
+        if value is not None and type(new) is not type(value):
+            raise TypeError(f"{path} is a {type(value).__name__}, {text} is none")
         parent[last] = new
     return cfg
 

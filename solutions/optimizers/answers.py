@@ -150,8 +150,9 @@ def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
 
 
 # %% 5.1 wrong: the moment has the dtype of the parameters
-# `zeros_like` makes a bfloat16 moment for a bfloat16 parameter, and a moment that changes by a
-# thousandth of itself is rounded back to where it was. Make it float32.
+# `zeros_like` makes a bfloat16 moment for a bfloat16 parameter, and so does `optax.lion` without
+# `mu_dtype`. A moment that changes by a thousandth of itself is rounded back to where it was. Make
+# it float32.
 # see: 5.5
 def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
     def init(params):
@@ -167,16 +168,6 @@ def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
         add_decayed_weights(weight_decay, mask),
         scale_by_learning_rate(learning_rate),
     )
-
-
-# %% 5.1 wrong: leaves it to optax, with its defaults
-# `optax.lion` gives the moment the dtype of the parameters unless `mu_dtype` says otherwise. In
-# bfloat16 that moment does not move.
-# see: 5.5
-def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
-    import optax
-
-    return optax.lion(learning_rate, b1, b2, weight_decay=weight_decay, mask=mask)
 
 
 # %% 5.1 wrong: decay inside of the sign
@@ -1023,6 +1014,25 @@ def warmup_stable_decay(peak, warmup_steps, stable_steps, decay_steps, end=0.0):
     falls = warmup_steps + stable_steps
 
     def schedule(t):
+        t = jnp.asarray(t)
+        done = jnp.clip(t - falls, 0, decay_steps) / max(decay_steps, 1)
+        falling = peak + (end - peak) * jnp.sqrt(done)
+        rate = jnp.where(t < warmup_steps, peak * t / max(warmup_steps, 1), falling)
+        return jnp.where(t >= falls + decay_steps, end, rate).astype(jnp.float32)
+
+    return schedule
+
+
+# %% 5.3 wrong: refuses when it is called
+# The schedule is made at the head of a run and called inside of a compiled step. A mistake of whoever makes
+# it should be said there and then: raise the ValueError before you return.
+# see: 5.8
+def warmup_stable_decay(peak, warmup_steps, stable_steps, decay_steps, end=0.0):
+    falls = warmup_steps + stable_steps
+
+    def schedule(t):
+        if min(warmup_steps, stable_steps, decay_steps) < 0:
+            raise ValueError("a stage of fewer than 0 steps")
         t = jnp.asarray(t)
         done = jnp.clip(t - falls, 0, decay_steps) / max(decay_steps, 1)
         falling = peak + (end - peak) * jnp.sqrt(done)

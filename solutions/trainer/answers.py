@@ -1283,6 +1283,39 @@ class EarlyStopping:
         self.best, self.step, self.waited = state["best"], state["step"], state["waited"]
 
 
+# %% 9.4 wrong: patience in steps
+# Patience counts evaluations, and an evaluation may come every ten steps or every thousand. Count the
+# reports that have the metric, not the distance of their steps.
+# see: 9.8
+@dataclass
+class EarlyStopping:
+    metric: str
+    patience: int
+    margin: float = 0.0
+    mode: str = "min"
+    best: float | None = None
+    step: int = 0
+    kept: Any = None
+
+    def __call__(self, report):
+        if self.metric not in report.logs:
+            return False
+        value = float(report.logs[self.metric])
+        gain = None
+        if self.best is not None:
+            gain = self.best - value if self.mode == "min" else value - self.best
+        if (gain is None and not np.isnan(value)) or (gain is not None and gain > self.margin):
+            self.best, self.step = value, report.step
+            self.kept = jax.tree.map(jnp.copy, report.run)
+        return report.step - self.step >= self.patience
+
+    def state(self):
+        return {"best": self.best, "step": self.step}
+
+    def restore(self, state):
+        self.best, self.step, self.waited = state["best"], state["step"], state["waited"]
+
+
 # %% 9.4 wrong: as good counts as better
 # A plateau repeats its value and would go on for ever. Better means better by more than `margin`, also
 # where that is 0.
@@ -1453,6 +1486,79 @@ class EarlyStopping:
             gain = self.best - value if self.mode == "min" else value - self.best
             worse = gain <= self.margin
         if not worse:
+            self.best, self.step, self.waited = value, report.step, 0
+            self.kept = jax.tree.map(jnp.copy, report.run)
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+    def state(self):
+        return {"best": self.best, "step": self.step, "waited": self.waited}
+
+    def restore(self, state):
+        self.best, self.step, self.waited = state["best"], state["step"], state["waited"]
+
+
+# %% 9.4 wrong: NaN is no evaluation
+# A run whose loss is NaN again and again gets no better: each is an evaluation that takes patience. Left
+# out of the count, such a run goes on for ever.
+# see: 9.8
+@dataclass
+class EarlyStopping:
+    metric: str
+    patience: int
+    margin: float = 0.0
+    mode: str = "min"
+    best: float | None = None
+    step: int = 0
+    waited: int = 0
+    kept: Any = None
+
+    def __call__(self, report):
+        if self.metric not in report.logs:
+            return False
+        value = float(report.logs[self.metric])
+        if np.isnan(value):
+            return False
+        gain = None
+        if self.best is not None:
+            gain = self.best - value if self.mode == "min" else value - self.best
+        if gain is None or gain > self.margin:
+            self.best, self.step, self.waited = value, report.step, 0
+            self.kept = jax.tree.map(jnp.copy, report.run)
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+    def state(self):
+        return {"best": self.best, "step": self.step, "waited": self.waited}
+
+    def restore(self, state):
+        self.best, self.step, self.waited = state["best"], state["step"], state["waited"]
+
+
+# %% 9.4 wrong: the mode is not looked at
+# An accuracy gets better upwards. With `mode="max"` a value is better if it is higher.
+# see: 9.8
+@dataclass
+class EarlyStopping:
+    metric: str
+    patience: int
+    margin: float = 0.0
+    mode: str = "min"
+    best: float | None = None
+    step: int = 0
+    waited: int = 0
+    kept: Any = None
+
+    def __call__(self, report):
+        if self.metric not in report.logs:
+            return False
+        value = float(report.logs[self.metric])
+        gain = None
+        if self.best is not None:
+            gain = self.best - value
+        if (gain is None and not np.isnan(value)) or (gain is not None and gain > self.margin):
             self.best, self.step, self.waited = value, report.step, 0
             self.kept = jax.tree.map(jnp.copy, report.run)
         else:
@@ -2204,6 +2310,45 @@ def rows_of(seed, number, n, size):
 
 def _name(path):
     return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def pack(run):
+    leaves = jax.tree_util.tree_leaves_with_path(run)
+    return {_name(path): _plain(leaf) for path, leaf in leaves}
+
+
+def unpack(arrays, like):
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: _like(arrays[_name(path)], leaf), like
+    )
+
+
+def _plain(leaf):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    if leaf.dtype == jnp.bfloat16:
+        leaf = leaf.astype(jnp.float32)
+    return np.array(leaf)
+
+
+def _like(array, leaf):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
+    return jnp.asarray(array, leaf.dtype)
+
+
+# %% 9.5 wrong: joins the path with dots
+# {"a": {"b": …}} and {"a.b": …} get the same name: a dot is a legal character in a key. `keystr` with its
+# brackets keeps them apart, and numbers have no such trouble.
+# see: 9.10
+def rows_of(seed, number, n, size):
+    places = number * size + np.arange(size)
+    orders = {e: np.random.default_rng([seed, e]).permutation(n) for e in set(places // n)}
+    return np.array([orders[place // n][place % n] for place in places])
+
+
+def _name(path):
+    return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def pack(run):
