@@ -148,6 +148,12 @@ def grade(session: nox.Session) -> None:
 
 
 @nox.session
+def serve(session: nox.Session) -> None:
+    """Open formgrader on the sample class, graded first, or on another: `-s serve -- OUT`."""
+    _environment(session).run("autograder", "serve", *session.posargs)
+
+
+@nox.session
 def lab(session: nox.Session) -> None:
     """Open the chapters in JupyterLab."""
     _environment(session).run("jupyter", "lab", *(session.posargs or ["chapters"]))
@@ -171,10 +177,18 @@ def build(session: nox.Session) -> None:
 
 @nox.session
 def banks(session: nox.Session) -> None:
-    """Run every answer of the banks on ten seeds: all chapters, or `-- CHAPTER`."""
+    """Run every answer of the banks on ten seeds, and right ones rewritten: `-- CHAPTER`."""
     environment = _environment(session)
     environment.env |= CPU
     environment.run("autograder", "check", *session.posargs)
+
+
+@nox.session
+def strength(session: nox.Session) -> None:
+    """Count the changes to taught code and reference answers that go unnoticed; `-- CHAPTER`."""
+    environment = _environment(session)
+    environment.env |= CPU
+    environment.run("autograder", "strength", *session.posargs)
 
 
 @nox.session
@@ -188,6 +202,17 @@ def bench(session: nox.Session) -> None:
     otter.make(environment.python or THIS_PYTHON)
     otter.add("otter-grader")
     environment.run("python", "benchmarks/bench.py", *session.posargs)
+
+
+@nox.session
+def book(session: nox.Session) -> None:
+    """Build a website of chapters, guides and API reference: build/book/index.html."""
+    environment = _environment(session)
+    environment.env |= CPU
+    options = ["-c", "book", "-d", "build/doctrees", "--jobs", "auto"]
+    options += ["--fail-on-warning", "--keep-going", "--quiet"]
+    environment.run("sphinx-build", *options, *session.posargs, ".", "build/book")
+    session.log("Look at it: python -m http.server --directory build/book")
 
 
 @nox.session

@@ -2,4 +2,5 @@
 
 from autograder.cli import app
 
-app(prog_name="autograder")
+if __name__ == "__main__":
+    app(prog_name="autograder")

@@ -21,7 +21,7 @@ from autograder.problems import Problem
 from autograder.sandbox import portable
 from autograder.slicing import needed
 from autograder.source import short
-from helpers.diagnosis import Misconception, alike, fingerprint, load, match
+from helpers.diagnosis import Misconception, alike, failures, fingerprint, load, match
 from helpers.exercise import (
     Assessment,
     Exercise,
@@ -56,16 +56,21 @@ def public_cases(exercise: Exercise) -> list[Asked]:
 
 
 def run_answer(
-    given: Sequence[str], answer: str, exercise: Exercise, asked: Sequence[Asked]
+    given: Sequence[str],
+    answer: str,
+    exercise: Exercise,
+    asked: Sequence[Asked],
+    own: Sequence[str] = (),
 ) -> list[Tried]:
-    """What the probe observes of an answer in a fresh namespace, with the given code it needs.
+    """What the probe observes of an answer in a fresh namespace, with the code that it needs.
 
-    An answer that can't be run faults every case.
+    given: the course's cells. own: other cells of the author's. An answer that can't be run faults
+    every case.
     """
     with _quietly():
         namespace: dict[str, Any] = {"__name__": "__main__"}
         try:
-            for code in (*needed(answer, (), given), answer):
+            for code in (*needed(answer, own, given), answer):
                 exec(compile(code, f"<answer to {exercise.id}>", "exec"), namespace)
         except (Exception, SystemExit) as error:
             fault: Fault = "unanswered" if is_stub(error) else "error"
@@ -88,7 +93,7 @@ def _quietly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _compiling_once() -> Iterator[None]:
+def compiling_once() -> Iterator[None]:
     """What was compiled is kept on disk until the end: a right answer of ten is compiled once.
 
     Compilations are counted all the same, for JAX announces what it finds there too. Never for
@@ -123,14 +128,14 @@ def public_bank(chapter: Chapter) -> list[Misconception]:
         if answer.kind == "wrong" and answer.exercise in chapter.exercises:
             exercise = chapter.exercises[answer.exercise]
             tried = run_answer(given, answer.source, exercise, public_cases(exercise))
-            found.append(misconception(exercise, answer, tried))
+            found.append(misconception(answer, exercise, tried))
     return found
 
 
-def misconception(exercise: Exercise, answer: Answer, tried: Sequence[Tried]) -> Misconception:
+def misconception(answer: Answer, exercise: Exercise, tried: Sequence[Tried]) -> Misconception:
     """A wrong answer and how it behaved, for diagnosis."""
     about = answer.exercise, answer.name, answer.hint, answer.see
-    return Misconception(*about, fingerprint(exercise, tried))
+    return Misconception(*about, fingerprint(exercise, tried), failures(exercise, tried))
 
 
 # --- checking a chapter's bank -------------------------------------------------------------------
@@ -155,7 +160,7 @@ def check_bank(chapter: Chapter, seeds: int = SEEDS, workers: int = 1) -> list[P
 
 def run_trial(name: str, key: str, seeds: int) -> list[Problem]:
     """All answers to one exercise of the chapter called `name`, on so many seeds."""
-    with _compiling_once():
+    with compiling_once():
         return list(Trial(course.chapter(name), key, seeds).problems())
 
 
@@ -243,9 +248,9 @@ class Trial:
             verdict = assess(self.exercise, tried)
             if verdict.verdict != "full":
                 yield Problem(
-                    _place(self.chapter, answer),
+                    place_of(self.chapter, answer),
                     f"earns {verdict.points:g} of {verdict.max_points} on seed {seed}: "
-                    f"{_first_failure(verdict)}",
+                    f"{first_failure(verdict)}",
                     "mend the answer, or the judge that is too strict",
                 )
                 return
@@ -254,14 +259,14 @@ class Trial:
         verdicts = [assess(self.exercise, tried).verdict for tried in by_seed]
         if "full" in verdicts:
             yield Problem(
-                _place(self.chapter, answer),
+                place_of(self.chapter, answer),
                 f"keeps all points on {verdicts.count('full')} of {len(verdicts)} seeds "
                 f"(seed {verdicts.index('full')})",
                 "add a case on which it always fails; delete it if it is right",
             )
         elif "unanswered" in verdicts:
             yield Problem(
-                _place(self.chapter, answer),
+                place_of(self.chapter, answer),
                 "counts as unanswered",
                 f"define {' and '.join(self.exercise.names)} in it",
             )
@@ -293,14 +298,14 @@ class Trial:
         for answer, mine in prints.items():
             for place, seen in mine.items():
                 known = [
-                    Misconception(self.key, other.name, "", "", theirs[place])
+                    Misconception(self.key, other.name, "", "", theirs[place], [])
                     for other, theirs in prints.items()
                     if place in theirs
                 ]
                 found = match(seen, known)
                 if found and found.name != answer.name:
                     yield Problem(
-                        _place(self.chapter, answer),
+                        place_of(self.chapter, answer),
                         f"behaves like “{found.name}” {place}",
                         "add a case, or a value to the probe, that tells the two apart",
                     )
@@ -339,7 +344,7 @@ def _words(chapter: Chapter) -> Iterator[Problem]:
     """Explanations, and the sections that they send a learner to."""
     known = source.sections(source.read(chapter))
     for answer in chapter.answers:
-        where = _place(chapter, answer)
+        where = place_of(chapter, answer)
         if answer.exercise not in chapter.exercises:
             yield Problem(
                 where,
@@ -452,7 +457,7 @@ def _answers_file(chapter: Chapter) -> str:
     return f"{short(chapter.source.parent)}/answers.py"
 
 
-def _place(chapter: Chapter, answer: Answer) -> str:
+def place_of(chapter: Chapter, answer: Answer) -> str:
     """`solutions/recompilation/answers.py:12`, or a description where it stands elsewhere."""
     path = chapter.source.parent / "answers.py"
     heading = f"# %% {answer.exercise} {answer.kind}: {answer.name}"
@@ -462,7 +467,8 @@ def _place(chapter: Chapter, answer: Answer) -> str:
     return f"{short(chapter.source)}: {answer.exercise} {answer.name}"
 
 
-def _first_failure(verdict: Assessment) -> str:
+def first_failure(verdict: Assessment) -> str:
+    """The first property that does not hold, and what was seen."""
     failed = next((each for each in verdict.findings if not each.passed), None)
     if failed is None:
         return verdict.message

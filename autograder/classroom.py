@@ -117,7 +117,7 @@ def grade(
         if fresh:
             shutil.rmtree(out, ignore_errors=True)
         raise
-    marks.write(out / "marks.csv", ((each.graded, each.chapter) for each in marked))
+    marks.write(out, ((each.graded, each.chapter) for each in marked))
     return Summary(sorted(marked, key=_place), aside, out, kept=batch.kept)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import platformdirs
 
+from autograder.bank import misconception
 from autograder.course import Answer
 from autograder.results import Submission
 from autograder.sandbox import WarmParent
@@ -65,8 +66,6 @@ def run(asking: Asking, told: Told = lambda done, of: None) -> list[diagnosis.Mi
 def _behaviour(parent: WarmParent, asking: Asking, answer: Answer) -> diagnosis.Misconception:
     alone = {answer.exercise: answer.source}
     session = Session(parent, asking, Submission("bank", asking.chapter.name, Path(), alone))
-    exercise = asking.chapter.hidden[answer.exercise]
-    prints = diagnosis.fingerprint(exercise, session.observe(answer.exercise))
+    tried = session.observe(answer.exercise)
     session.close()
-    about = answer.exercise, answer.name, answer.hint, answer.see
-    return diagnosis.Misconception(*about, prints)
+    return misconception(answer, asking.chapter.hidden[answer.exercise], tried)

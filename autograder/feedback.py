@@ -4,14 +4,10 @@ What may be said about a hidden case is decided in `autograder.wording`; here it
 looks. Whatever a learner wrote is escaped, cut, and stripped of control characters.
 """
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
-from markupsafe import Markup, escape
-
-from autograder import source
+from autograder import pages
 from autograder.build import write as write_whole
 from autograder.course import Chapter
 from autograder.results import Graded
@@ -22,9 +18,6 @@ from autograder.wording import (
     clean,
     clean_code,
     lines,
-    number,
-    points,
-    score,
 )
 from helpers.exercise import Verdict
 
@@ -66,13 +59,13 @@ def page(graded: Graded, chapter: Chapter) -> str:
     """The page as HTML."""
     submission = graded.submission
     cards = [_card(graded, key) for key in graded.assessments]
-    titles = _sections(chapter, str(chapter.source))
-    return _template().render(
+    titles = pages.sections(chapter)
+    return pages.template("feedback.html").render(
         student=clean(submission.student),
-        chapter=f"{chapter.number:02d} · {titles.get('', chapter.name.capitalize())}",
+        chapter=titles[""],
         points=graded.points,
         max_points=graded.max_points,
-        percent=_percent(graded.points, graded.max_points),
+        percent=pages.percent(graded.points, graded.max_points),
         lead=_lead(cards),
         cards=cards,
         problem=clean(submission.problem),
@@ -98,7 +91,7 @@ def _card(graded: Graded, key: str) -> Card:
         badge=BADGES[assessment.verdict],
         points=assessment.points,
         max_points=assessment.max_points,
-        percent=_percent(assessment.points, assessment.max_points),
+        percent=pages.percent(assessment.points, assessment.max_points),
         message=_MESSAGES.get(assessment.verdict, ""),
         fault=clean(assessment.message) if answered else "",
         lines=lines(assessment) if answered else [],
@@ -130,41 +123,3 @@ def _lead(cards: list[Card]) -> str:
     if nearest.percent:
         return f"{start} Nearest to done: {nearest.id}, {nearest.title}."
     return f"{start} A good next step: {open_ones[0].id}, {open_ones[0].title}."
-
-
-def _percent(got: float, of: float) -> float:
-    return round(100 * got / of, 1) if of else 0.0
-
-
-@functools.lru_cache(maxsize=32)
-def _sections(chapter: Chapter, _source: str) -> dict[str, str]:
-    """Titles of the sections by number, and the chapter's own under ""."""
-    cells = source.read(chapter)
-    heading = next((c.text for c in cells if c.kind == "markdown" and c.text.startswith("# ")), "")
-    title = heading.split("\n")[0].removeprefix("# ").split("·")[-1].strip()
-    return source.sections(cells) | ({"": title} if title else {})
-
-
-def code_spans(text: str) -> Markup:
-    """The text escaped, with what stands between backticks set as code."""
-    parts = text.split("`")
-    if len(parts) % 2 == 0:  # an odd backtick at the end: leave it alone
-        parts[-2:] = ["`".join(parts[-2:])]
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
-        for number, part in enumerate(parts)
-    )
-
-
-@functools.lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("autograder"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"points": points, "number": number, "code_spans": code_spans}
-    environment.globals["score"] = score
-    return environment.get_template("feedback.html")

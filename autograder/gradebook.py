@@ -7,14 +7,18 @@ in it. Neither references nor hidden cases are written here.
 import datetime
 import functools
 import json
+import logging
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from nbformat import NotebookNode
+from nbformat.v4 import new_notebook
 from nbgrader.api import Gradebook as NbGraderBook
+from nbgrader.preprocessors import AssignLatePenalties
 
 from autograder import nbgrader_course
 from autograder.assembly import dashed
@@ -38,7 +42,8 @@ class Gradebook:
         """Lays the folder out as nbgrader wants it. Raises CourseFolderError and OSError."""
         self.folder = folder.resolve()
         nbgrader_course.lay_out(self.folder, chapters)
-        self.book = NbGraderBook(f"sqlite:///{self.folder / DATABASE}")
+        self.address = f"sqlite:///{self.folder / DATABASE}"
+        self.book = NbGraderBook(self.address)
 
     def __enter__(self) -> Self:
         return self
@@ -47,12 +52,21 @@ class Gradebook:
         self.book.close()
 
     def record(self, graded: Graded, chapter: Chapter) -> None:
-        """Writes the autograded notebook, then commits the grade."""
+        """Writes the notebook as formgrader wants it, then commits the grade.
+
+        In submitted/ it is there for formgrader to count, and to grade again: without outputs and
+        remarks, and never in the place of a file that somebody else put there.
+        """
         student, name = graded.submission.student, chapter.slug
-        path = self.folder / "autograded" / student / name / f"{name}.ipynb"
-        write(path, json.dumps(autograded(graded, chapter), ensure_ascii=False, indent=1) + "\n")
+        place = Path(student, name, f"{name}.ipynb")
+        notebook = autograded(graded, chapter)
+        _write(self.folder / "autograded" / place, notebook)
+        submitted = self.folder / "submitted" / place
+        if graded.judged and _may_write(submitted):
+            _write(submitted, _as_handed_in(notebook))
         with self._one_commit():
             self._commit(graded, student, name)
+        self._assign_late_penalty(student, name)
 
     def _commit(self, graded: Graded, student: str, name: str) -> None:
         self.book.update_or_create_student(student)
@@ -65,6 +79,15 @@ class Gradebook:
             comment.auto_comment = _comment(graded, key)
         notebook = self.book.find_submission_notebook(name, name, student)
         notebook.flagged = bool(graded.person)
+
+    def _assign_late_penalty(self, student: str, name: str) -> None:
+        """Has nbgrader do it, with the plugin that the folder's settings name."""
+        submission = self.book.find_submission(name, student)
+        if not submission.total_seconds_late and not submission.late_submission_penalty:
+            return
+        step = AssignLatePenalties(config=nbgrader_course.settings(self.folder), log=_QUIET)
+        about = {"notebook": name, "assignment": name, "student": student, "db_url": self.address}
+        step.preprocess(new_notebook(), {"nbgrader": about})
 
     @contextmanager
     def _one_commit(self) -> Iterator[None]:
@@ -81,6 +104,10 @@ class Gradebook:
             raise
         finally:
             del session.commit
+
+
+_QUIET = logging.getLogger("autograder.late")
+_QUIET.setLevel(logging.ERROR)  # nbgrader warns of each late submission
 
 
 def _handed_in(graded: Graded) -> dict[str, Any]:
@@ -124,10 +151,34 @@ def autograded(graded: Graded, chapter: Chapter) -> dict[str, Any]:
         cells += [cell, *own.get(label, [])]
     return {
         "cells": cells,
-        "metadata": {"kernelspec": _KERNEL, "language_info": {"name": "python"}},
+        "metadata": {"kernelspec": _KERNEL, "language_info": {"name": "python"}, **_OURS},
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def _as_handed_in(notebook: dict[str, Any]) -> dict[str, Any]:
+    cells = [
+        cell | ({"outputs": []} if cell["cell_type"] == "code" else {})
+        for cell in notebook["cells"]
+        if cell["id"] != _REMARKS
+    ]
+    return notebook | {"cells": cells}
+
+
+def _may_write(path: Path) -> bool:
+    """Whether nothing is there, or what an earlier run wrote."""
+    try:
+        metadata = json.loads(path.read_text(encoding="utf-8"))["metadata"]
+        return bool(metadata.get("written_by") == _OURS["written_by"])
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return False
+
+
+def _write(path: Path, notebook: dict[str, Any]) -> None:
+    write(path, json.dumps(notebook, ensure_ascii=False, indent=1) + "\n")
 
 
 def _own(submission: Submission) -> dict[str, list[dict[str, Any]]]:
@@ -139,6 +190,8 @@ def _own(submission: Submission) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+_OURS = {"written_by": "autograder grade"}
+_REMARKS = "grader-remarks"
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -158,18 +211,25 @@ def _remarks(graded: Graded) -> list[dict[str, Any]]:
     said = [f"**For a person to look at:** {why}" for why in graded.person]
     said += [f"Mended: {note}" for note in submission.notes]
     text = "\n".join(f"- {_harmless('markdown', clean_code(each))}" for each in said)
-    return [_cell("markdown", "grader-remarks", {}, text)] if said else []
+    return [_cell("markdown", _REMARKS, {}, text)] if said else []
 
 
 def outputs(graded: Graded, key: str) -> list[dict[str, Any]]:
     """What the self-check of an exercise prints, and its points: nbgrader reads them from here."""
     assessment = graded.assessments[key]
-    text = report(assessment, graded.diagnoses.get(key))
+    lines = report(assessment, graded.diagnoses.get(key)).splitlines()
+    text = "".join(f"{_wrapped(line)}\n" for line in lines)
     value = {"text/plain": f"{assessment.points:g}"}
     return [
         {"output_type": "stream", "name": "stdout", "text": text},
         {"output_type": "execute_result", "execution_count": None, "metadata": {}, "data": value},
     ]
+
+
+def _wrapped(line: str, width: int = 90) -> str:
+    """The line as lines that formgrader shows without scrolling, indented as it is and more."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _harmless(kind: str, source: str) -> str:

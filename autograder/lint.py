@@ -12,12 +12,16 @@ from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_notebook
 
 from autograder import course, source
+from autograder.assertions import asserts, called, parsed
 from autograder.course import Chapter
+from autograder.interfaces import tasks_state_the_interface
+from autograder.numbers import numbers_are_backed
 from autograder.problems import Problem
 from autograder.slicing import Statement, names, parse_python, statements
-from autograder.source import TIMED, Cell, SourceError, short
+from autograder.source import SOLUTION, TIMED, Cell, SourceError, prose, short
 
 LONGEST = 30
 """Lines of a code cell as a learner sees it: a quoted definition or a solution counts as one."""
@@ -32,17 +36,25 @@ def lint(chapter: Chapter) -> list[Problem]:
         cells = source.read(chapter)
         quoted = [source.with_quotes(cell) for cell in cells]
     except SourceError as error:
-        where, _, what = str(error).partition(": ")
-        return [Problem(where, what, "mend the source")]
+        return [source_problem(error)]
     found = [problem for rule in SOURCE_RULES for problem in rule(cells)]
     found += definitions_are_reached(quoted)
     found += headings_are_numbered(chapter, cells)
+    found += nothing_is_left_to_write(chapter)
+    notebook = new_notebook()
     if chapter.notebook.exists():
         text = chapter.notebook.read_text(encoding="utf-8")
         notebook = nbformat.reads(text, as_version=4)
         for rule in NOTEBOOK_RULES:
             found += rule(chapter.notebook, notebook)
+    found += numbers_are_backed(chapter, quoted, compared_output(notebook))
     return found
+
+
+def source_problem(error: SourceError) -> Problem:
+    """The row for a source that can't be built."""
+    where, _, what = str(error).partition(": ")
+    return Problem(where, what, "mend the source")
 
 
 # --- cells ---------------------------------------------------------------------------------------
@@ -100,12 +112,6 @@ def cells_are_short(cells: Sequence[Cell]) -> Iterator[Problem]:
             )
 
 
-SOLUTION = re.compile(
-    r"(?<=### BEGIN SOLUTION\n).*?(?=^ *### END SOLUTION)", re.DOTALL | re.MULTILINE
-)
-"""What stands in place of a stub."""
-
-
 def figures_say_what_they_show(cells: Sequence[Cell]) -> Iterator[Problem]:
     """A figure has a title and both labels."""
     for cell in cells:
@@ -159,44 +165,17 @@ def _closure(wanted: set[str], known: Iterable[Statement]) -> set[str]:
 
 
 def _definitions(text: str) -> list[str]:
-    body = _parsed(text).body
+    body = parsed(text).body
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return [node.name for node in body if isinstance(node, kinds)]
-
-
-def asserts(text: str) -> bool:
-    """Whether the code asserts: a statement, an `assert_…` call, an expected error, a budget."""
-    return any(_is_assertion(node) for node in ast.walk(_parsed(text)))
-
-
-def _is_assertion(node: ast.AST) -> bool:
-    if isinstance(node, ast.With):
-        return any(_called(item.context_expr) in BUDGETS for item in node.items)
-    if isinstance(node, ast.Call):
-        expects = any(keyword.arg == "expect" for keyword in node.keywords)
-        name = _called(node)
-        return name.startswith("assert_") or (name == "show_error" and expects)
-    return isinstance(node, ast.Assert)
-
-
-BUDGETS = ("CompileBudget", "raises")
-"""Contexts that fail where what they expect does not happen."""
-
-
-def _called(node: ast.expr) -> str:
-    """`f` of `f(…)` and of `module.f(…)`, else ""."""
-    function = node.func if isinstance(node, ast.Call) else None
-    if isinstance(function, ast.Name):
-        return function.id
-    return function.attr if isinstance(function, ast.Attribute) else ""
 
 
 def _labels(cell: Cell) -> set[str]:
     """Which of title, xlabel and ylabel the code sets."""
     found: set[str] = set()
-    for node in ast.walk(_parsed(cell.text)):
+    for node in ast.walk(parsed(cell.text)):
         if isinstance(node, ast.Call):
-            name = _called(node)
+            name = called(node)
             found.add(name.removeprefix("set_"))
             if name in ("set", "figure"):
                 found.update(keyword.arg or "" for keyword in node.keywords)
@@ -205,20 +184,13 @@ def _labels(cell: Cell) -> set[str]:
     return found
 
 
-def _parsed(text: str) -> ast.Module:
-    try:
-        return parse_python(text)
-    except SyntaxError:  # `code_parses` speaks of it
-        return ast.Module([], [])
-
-
 # --- prose ---------------------------------------------------------------------------------------
 
 
 def headings_are_numbered(chapter: Chapter, cells: Sequence[Cell]) -> Iterator[Problem]:
     """`# 01 · Title` once, then `## 1.1 Title`, `## 1.2 Title`, … with no gap; references exist."""
     titles, number = 0, 0
-    for cell, line, text in _prose(cells):
+    for cell, line, text in prose(cells):
         where = f"{short(cell.path)}:{line}"
         if text.startswith("# "):
             titles += 1
@@ -235,7 +207,7 @@ def headings_are_numbered(chapter: Chapter, cells: Sequence[Cell]) -> Iterator[P
                     f"write `## {chapter.number}.{number} Title`",
                 )
     known = source.sections(cells)
-    for cell, line, text in _prose(cells):
+    for cell, line, text in prose(cells):
         for section in re.findall(rf"§({chapter.number}\.\d+)", text):
             if section not in known:
                 yield Problem(
@@ -247,7 +219,7 @@ def headings_are_numbered(chapter: Chapter, cells: Sequence[Cell]) -> Iterator[P
 
 def only_known_marks(cells: Sequence[Cell]) -> Iterator[Problem]:
     """Pictures in prose are the five that have a meaning."""
-    for cell, line, text in _prose(cells):
+    for cell, line, text in prose(cells):
         strange = sorted({mark for mark in text if _is_picture(mark)} - set(MARKS))
         if strange:
             yield Problem(
@@ -262,62 +234,17 @@ def _is_picture(character: str) -> bool:
     return 0x1F000 <= code < 0x20000 or 0x2600 <= code < 0x27C0 or 0x2B00 <= code < 0x2C00
 
 
-def numbers_are_backed(cells: Sequence[Cell]) -> Iterator[Problem]:
-    """A number in prose has a claim or a figure behind it, before the next heading.
-
-    Tasks, headings, tables, code, formulas, references and versions are no such numbers.
-    """
-    waiting: list[Problem] = []
-    for cell in cells:
-        if {"claim", "figure"} & set(cell.roles) or (cell.kind == "code" and asserts(cell.text)):
-            waiting.clear()
-        if cell.exercise and cell.kind == "markdown":  # the build gives it a heading
-            yield from waiting
-            waiting.clear()
-            continue
-        for _, line, text in _prose([cell]):
-            number = NUMBER.search(NO_CLAIM.sub("", text))
-            if text.startswith("#"):
-                yield from waiting
-                waiting.clear()
-            elif number:
-                waiting.append(
-                    Problem(
-                        f"{short(cell.path)}:{line}",
-                        f"no claim backs the number {number[0].rstrip('.,')}",
-                        "assert it in a claim cell before the next heading, or say it in words",
-                    )
+def nothing_is_left_to_write(chapter: Chapter) -> Iterator[Problem]:
+    """No comment that begins with ✍️, as in the files that `autograder new` makes."""
+    module = course.ROOT / "helpers" / "exercises" / f"{chapter.name}.py"
+    for path in (module, *sorted(chapter.source.parent.glob("*.py"))):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if left := re.match(r"\s*# ✍️ (.*)", line):
+                yield Problem(
+                    f"{short(path)}:{number}",
+                    f"still to write: {left[1].rstrip('.')}",
+                    "write it, and take the mark away",
                 )
-    yield from waiting
-
-
-NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*")
-NO_CLAIM = re.compile(
-    r"""
-    `[^`]*`                                     # code
-    | \$[^$]*\$                                 # a formula
-    | ^\s*\|.*                                  # a row of a table
-    | ^\s*\d+\.\s                              # an item of a list
-    | <[^>]*> | \]\([^)]*\)                     # HTML, the target of a link
-    | §\s?[\d.]+                               # a section
-    | \b\d+-bit\b
-    | \b(?:chapters?|exercises?|questions?|steps?|rules?)\s\d[\d.]*\w?
-    | \b(?:JAX|jaxlib|Python|NumPy|optax|flax|versions?)\s\d[\d.]*(?:\s(?:to|and|or)\s\d[\d.]*)*
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-"""What has digits and claims nothing."""
-
-
-def _prose(cells: Iterable[Cell]) -> Iterator[tuple[Cell, int, str]]:
-    """Cell, line in the file and text of each line of prose; fenced code is none."""
-    for cell in cells:
-        fenced = False
-        for number, text in enumerate(cell.text.splitlines(), cell.line + 1):
-            fence = text.lstrip().startswith(("```", "~~~"))
-            fenced ^= fence
-            if cell.kind == "markdown" and not fenced and not fence:
-                yield cell, number, text
 
 
 # --- the built notebook --------------------------------------------------------------------------
@@ -382,6 +309,15 @@ def ids_are_unique(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
             yield Problem(short(path), f"{times} cells with the id `{name}`", "build it again")
 
 
+def compared_output(notebook: NotebookNode) -> dict[str, str]:
+    """The text that a code cell prints, by its source, where every run must print the same."""
+    found: dict[str, str] = {}
+    for cell, output in _outputs(notebook):
+        if TIMED not in cell.metadata.get("tags", ()):
+            found[cell.source] = f"{found.get(cell.source, '')}\n{_text(output)}"
+    return found
+
+
 def _outputs(notebook: NotebookNode) -> Iterator[tuple[NotebookNode, NotebookNode]]:
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
@@ -402,6 +338,6 @@ SOURCE_RULES = (
     cells_are_short,
     figures_say_what_they_show,
     only_known_marks,
-    numbers_are_backed,
+    tasks_state_the_interface,
 )
 NOTEBOOK_RULES = (outputs_are_clean, times_are_tagged, figures_are_described, ids_are_unique)

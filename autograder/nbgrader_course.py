@@ -17,6 +17,7 @@ from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import Execute, SaveCells
 from traitlets.config import Config
+from traitlets.config.loader import PyFileConfigLoader
 
 from autograder import assembly
 from autograder.course import Chapter
@@ -51,6 +52,11 @@ def configure(config: Config, *, engine: bool = True) -> None:
         ]
 
 
+def settings(directory: Path) -> Config:
+    """What the instructor's nbgrader_config.py in a course folder says; it is run for that."""
+    return PyFileConfigLoader(TEMPLATE.name, path=str(directory)).load_config()
+
+
 def released(notebook: NotebookNode, name: str) -> NotebookNode:
     """What `nbgrader generate_assignment` writes for a source notebook; no gradebook is needed."""
     config = Config()
@@ -73,11 +79,11 @@ def lay_out(directory: Path, chapters: Sequence[Chapter], *, engine: bool = True
     directory = directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    settings = directory / "nbgrader_config.py"
-    if not settings.exists():
+    chosen = directory / TEMPLATE.name
+    if not chosen.exists():
         text = TEMPLATE.read_text(encoding="utf-8").replace("ENGINE = True", f"ENGINE = {engine}")
-        settings.write_text(text, encoding="utf-8")
-        written.append(settings)
+        chosen.write_text(text, encoding="utf-8")
+        written.append(chosen)
     for chapter in chapters:
         source = directory / "source" / chapter.slug / f"{chapter.slug}.ipynb"
         source.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +101,7 @@ def _release(directory: Path, chapter: Chapter) -> None:
     config = Config()
     configure(config, engine=False)
     config.CourseDirectory.root = str(directory)
-    with _own_programs_first():
+    with own_programs_first():
         api = NbGraderAPI(CourseDirectory(config=config), config=config)
         result = api.generate_assignment(chapter.slug)
     if not result["success"]:
@@ -104,7 +110,7 @@ def _release(directory: Path, chapter: Chapter) -> None:
 
 
 @contextmanager
-def _own_programs_first() -> Iterator[None]:
+def own_programs_first() -> Iterator[None]:
     """nbgrader calls `alembic` by name: the one beside this Python, whatever PATH says."""
     before = os.environ.get("PATH", "")
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), before])

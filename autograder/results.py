@@ -46,6 +46,11 @@ class Graded:
     person: tuple[str, ...] = ()
 
     @property
+    def judged(self) -> bool:
+        """Whether the answers were run: not where the file or the grader was broken."""
+        return bool(self.seconds)
+
+    @property
     def points(self) -> float:
         """Points earned over the chapter."""
         return round(sum(a.points for a in self.assessments.values()), 2)

@@ -2,7 +2,7 @@
 
 The unit is a top-level statement, so that an answer which uses `jnp` brings that import and not the
 whole set-up cell. Calls made for their effect belong to no slice, except where they give a
-function its derivative.
+function its derivative or make a class a pytree.
 """
 
 import ast
@@ -18,12 +18,16 @@ BUILTINS = frozenset(dir(builtins))
 
 @dataclass(frozen=True)
 class Statement:
-    """A top-level statement: its source, the names it binds or changes, and those it reads."""
+    """A top-level statement: its source, the names it binds or changes, and those it reads.
+
+    renews: the names whose old value it reads to bind them anew, as in `f = jax.jit(f)`.
+    """
 
     source: str
     binds: frozenset[str]
     changes: frozenset[str]
     reads: frozenset[str]
+    renews: frozenset[str] = frozenset()
 
 
 _one_at_a_time = threading.Lock()
@@ -40,7 +44,13 @@ def parse_python(source: str) -> ast.Module:
 
 @functools.lru_cache(maxsize=4096)
 def statements(source: str) -> tuple[Statement, ...]:
-    """The statements of a cell that bind or change names; none if it does not parse.
+    """The statements of a cell that bind or change names; none if it does not parse."""
+    return tuple(each for each in all_statements(source) if each.binds or each.changes)
+
+
+@functools.lru_cache(maxsize=4096)
+def all_statements(source: str) -> tuple[Statement, ...]:
+    """The statements of a cell; none if it does not parse.
 
     Kept, since all submissions share the course's cells. An import of several names is several
     statements, so that an answer does not bring modules that it has no use for.
@@ -49,8 +59,7 @@ def statements(source: str) -> tuple[Statement, ...]:
         tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    found = [_statement(node) for top in tree.body for node in _singly(top)]
-    return tuple(each for each in found if each.binds or each.changes)
+    return tuple(_statement(node) for top in tree.body for node in _singly(top))
 
 
 def _singly(node: ast.stmt) -> list[ast.stmt]:
@@ -111,14 +120,17 @@ def needed(answer: str, own: Sequence[str], given: Sequence[str]) -> list[str]:
 def definers(name: str, among: Sequence[Statement]) -> list[Statement]:
     """The last statement that binds the name, and those behind it that change what it holds.
 
-    What is done to a module is no part of it: one answer's patch would be every other's.
+    Where that one makes the new from the old, as `f = jax.jit(f)` does, what defines the old comes
+    first. What is done to a module is no part of it: one answer's patch would be every other's.
     """
-    last = max((i for i, each in enumerate(among) if name in each.binds), default=None)
-    if last is None:
+    bound = [place for place, each in enumerate(among) if name in each.binds]
+    while len(bound) > 1 and name in among[bound[-1]].renews:
+        bound.pop()
+    if not bound:
         return []
-    if among[last].source.startswith("import "):
-        return [among[last]]
-    return [among[last], *(each for each in among[last + 1 :] if name in each.changes)]
+    behind = among[bound[-1] :]
+    module = behind[0].source.startswith("import ")
+    return [each for each in behind if name in each.binds or (name in each.changes and not module)]
 
 
 def _statement(node: ast.stmt) -> Statement:
@@ -132,8 +144,9 @@ def _statement(node: ast.stmt) -> Statement:
         and isinstance(root := _root(target), ast.Name)
     }
     top_level_only = not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    changes = (changes if top_level_only else set()) | _given_a_rule(node)
-    return Statement(source, binds, frozenset(changes), reads)
+    changes = (changes if top_level_only else set()) | _given_a_rule(node) | _registered(node)
+    renews = binds & reads if isinstance(node, ast.Assign | ast.AugAssign) else frozenset()
+    return Statement(source, binds, frozenset(changes), reads, frozenset(renews))
 
 
 def _given_a_rule(node: ast.stmt) -> set[str]:
@@ -142,12 +155,22 @@ def _given_a_rule(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         said.append(node.value.func)
     return {
-        each.value.id
+        root.id
         for each in said
         if isinstance(each, ast.Attribute)
         and each.attr in ("defjvp", "defjvps", "defvjp", "def_vmap")
-        and isinstance(each.value, ast.Name)
+        and isinstance(root := _root(each), ast.Name)
     }
+
+
+def _registered(node: ast.stmt) -> set[str]:
+    """The class that the statement makes a pytree: `jax.tree_util.register_dataclass(State, …)`."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Name):
+        called = ast.unparse(call.func).rpartition(".")[2]
+        if called.startswith(("register_pytree", "register_dataclass", "register_static")):
+            return {call.args[0].id}
+    return set()
 
 
 def _root(node: ast.expr) -> ast.expr:

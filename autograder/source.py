@@ -7,7 +7,7 @@ import ast
 import importlib.util
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -26,6 +26,11 @@ LOCKED = ("setup", "given", "claim", "figure")
 
 TIMED = "nbval-ignore-output"
 """The tag of a cell that prints times: its output differs from run to run."""
+
+SOLUTION = re.compile(
+    r"(?<=### BEGIN SOLUTION\n).*?(?=^ *### END SOLUTION)", re.DOTALL | re.MULTILINE
+)
+"""What stands in place of a stub."""
 
 QUOTE = re.compile(r"^# quote: *(\S+) *$")
 
@@ -66,7 +71,7 @@ class Cell:
 
     @property
     def at(self) -> str:
-        """`solutions/recompilation/chapter.py:12`."""
+        """Its file and line, as an error message names them."""
         return f"{short(self.path)}:{self.line}"
 
 
@@ -108,6 +113,17 @@ def sections(cells: Sequence[Cell]) -> dict[str, str]:
         if cell.kind == "markdown":
             found.update(re.findall(r"^## (\d+\.\d+) (.+)$", cell.text, re.MULTILINE))
     return found
+
+
+def prose(cells: Iterable[Cell]) -> Iterator[tuple[Cell, int, str]]:
+    """Cell, line in the file and text of each line of prose; fenced code is none."""
+    for cell in cells:
+        fenced = False
+        for number, text in enumerate(cell.text.splitlines(), cell.line + 1):
+            fence = text.lstrip().startswith(("```", "~~~"))
+            fenced ^= fence
+            if cell.kind == "markdown" and not fenced and not fence:
+                yield cell, number, text
 
 
 # --- quotes --------------------------------------------------------------------------------------

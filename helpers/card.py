@@ -18,7 +18,7 @@ TONES = {
     "partial": ("❌", "Partly right", "--jp-warn-color1, #b26a00"),
     "unanswered": ("✍️", NOT_YET, "--jp-border-color1, #888"),
 }
-WRONG = ("❌", "Not right yet", "--jp-error-color1, #c62828")
+WRONG = ("❌", "Not right yet", "--jp-error-color1, #d32f2f")
 """Mark, words and colour of a verdict; of any other, WRONG."""
 
 BOX = "border:1px solid var(--jp-border-color2, #8888); border-left:5px solid var({}); "
@@ -149,4 +149,4 @@ def listed(chapters: Mapping[str, Iterable[Row]], told: Iterable[str]) -> str:
             f"<details><summary>{bar} {escape(name)}: {got:g} of {of}</summary>{lines}</details>"
         )
     parts += [f"<div style='margin-top:.5em'>{escape(line)}</div>" for line in told]
-    return f"<div style='{BOX.format('--jp-brand-color1, #1565c0')}'>{''.join(parts)}</div>"
+    return f"<div style='{BOX.format('--jp-brand-color1, #1976d2')}'>{''.join(parts)}</div>"

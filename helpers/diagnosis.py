@@ -1,11 +1,14 @@
 """Which known mistake behaves like this answer: fingerprints of observations, and their comparison.
 
 A fingerprint is small JSON: what each public or hidden case let the probe see, floats to be
-compared with a tolerance. The bank of a chapter's public cases ships in `helpers/exercises/`; the
-grader makes one of hidden cases for itself. Neither holds an answer's code.
+compared with a tolerance. The same mistake in other words may differ where it is right, in its own
+draws or in how often it compiles; so an answer without a twin is compared by its failures alone.
+The bank of a chapter's public cases ships in `helpers/exercises/`; the grader makes one of hidden
+cases for itself. Neither holds an answer's code.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers.exercise import Exercise, Tried
+from helpers.exercise import Exercise, Row, Tried, rows
 
 SAMPLE = 8
 """Elements of an array that its fingerprint keeps, evenly spaced."""
@@ -24,6 +27,7 @@ class Misconception:
     """A mistake that people make, what to tell them, and how it behaves.
 
     fingerprint: of the observations that a wrong answer with this mistake gave, case by case.
+    failures: for each case the properties that failed in it and what was seen.
     """
 
     exercise: str
@@ -31,6 +35,34 @@ class Misconception:
     hint: str
     see: str
     fingerprint: list[Any]
+    failures: list[Any]
+
+
+def recognised(
+    exercise: Exercise, attempts: Iterable[Tried], bank: Iterable[Misconception]
+) -> Misconception | None:
+    """The known mistake that an answer behaves like, None if there is none.
+
+    It is the first of the bank that let the same be seen in every case; failing that, the only one
+    that fails in the same cases, the same properties and the same way.
+    """
+    attempts, bank = list(attempts), list(bank)
+    if twin := match(fingerprint(exercise, attempts), bank):
+        return twin
+    mine = failures(exercise, attempts)
+    same = [known for known in bank if any(mine) and alike(mine, known.failures)]
+    return same[0] if len(same) == 1 else None
+
+
+def failures(exercise: Exercise, attempts: Iterable[Tried]) -> list[Any]:
+    """For each case the failed properties, each with what was seen as a list of words and numbers.
+
+    Of an exception only the class counts.
+    """
+    return [
+        [_of_failure(exercise, row, tried) for row in rows(exercise, tried) if not row.passed]
+        for tried in attempts
+    ]
 
 
 def fingerprint(exercise: Exercise, attempts: Iterable[Tried]) -> list[Any]:
@@ -66,6 +98,13 @@ def load(path: Path) -> list[Misconception]:
     if not path.exists():
         return []
     return [Misconception(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def _of_failure(exercise: Exercise, row: Row, tried: Tried) -> list[Any]:
+    if tried.observation.fault:
+        return [row.key, _of_attempt(exercise, tried)]
+    words = re.split(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)", row.seen)
+    return [row.key, [float(word) if number % 2 else word for number, word in enumerate(words)]]
 
 
 def _of_attempt(exercise: Exercise, tried: Tried) -> Any:

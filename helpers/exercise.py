@@ -6,7 +6,9 @@ calls the same `assess` on observations made in another process.
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -203,18 +205,26 @@ def one_line(error: BaseException, limit: int = 200) -> str:
 def observe(exercise: Exercise, namespace: Mapping[str, Any], case: Case) -> Observation:
     """Runs the probe on the answers found in the namespace. Never raises for what they do.
 
-    KeyboardInterrupt passes: a learner who stops a hanging answer wants it stopped.
+    It runs in JAX's default precision, so that a notebook in which `jax_enable_x64` is on is told
+    what the grader says. KeyboardInterrupt passes: a learner who stops a hanging answer wants it
+    stopped.
     """
     missing = [name for name in exercise.names if name not in namespace]
     if missing:
         return Observation(fault="unanswered", message=f"`{missing[0]}` is not defined yet")
     try:
         answers = [namespace[name] for name in exercise.names]
-        return Observation(values=plain(dict(exercise.probe(*answers, *case))))
+        with _default_precision():
+            return Observation(values=plain(dict(exercise.probe(*answers, *case))))
     except (Exception, SystemExit) as error:
         if is_stub(error):
             return Observation(fault="unanswered", message=NOT_YET)
         return Observation(fault="error", message=one_line(error))
+
+
+def _default_precision() -> AbstractContextManager[Any]:
+    jax = sys.modules.get("jax")
+    return jax.enable_x64(False) if jax and jax.config.jax_enable_x64 else nullcontext()
 
 
 # --- judging -------------------------------------------------------------------------------------

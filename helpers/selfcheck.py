@@ -61,7 +61,7 @@ def check(exercise_id: str, namespace: Mapping[str, Any] | None = None) -> None:
         print(f"🧪 {exercise.id} stopped by hand before it had a verdict.")
         return
     assessment = assess(exercise, tried)
-    known = diagnosis.match(diagnosis.fingerprint(exercise, tried), public_bank(chapter, exercise))
+    known = diagnosis.recognised(exercise, tried, public_bank(chapter, exercise))
     known = known if assessment.verdict not in MARKS else None
     html = card.assessed(assessment, known, card.sections(chapter))
     card.show(card.Report(report(assessment, known), html))

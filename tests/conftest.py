@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -12,6 +13,9 @@ import pytest
 from autograder import course
 from autograder.course import Chapter
 from helpers import exercises
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -22,6 +26,15 @@ def tiny(tmp_path: Path) -> Iterator[Chapter]:
     """The made-up chapter of `tests/tiny`, the only one of a course in a temporary folder."""
     with made_up_course(tmp_path / "checkout") as chapter:
         yield chapter
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Chromium; not for longer than a module, for other tests have event loops of their own."""
+    from chromium import launched
+
+    with launched() as browser:
+        yield browser
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autograder.bank import course_code, run_answer
+from autograder.bank import course_code, misconception, run_answer
 from autograder.course import Chapter
 from autograder.judge import cases_of
 from autograder.nbgrader_course import lay_out
 from autograder.results import Graded, Submission
 from autograder.submission import Handed
-from helpers.diagnosis import Misconception, fingerprint, match
+from helpers.diagnosis import Misconception, recognised
 from helpers.exercise import Tried, assess
 
 RIGHT = (
@@ -46,7 +46,7 @@ def graded(chapter: Chapter, submission: Submission, **more: Any) -> Graded:
     for key, exercise in chapter.hidden.items():
         tried = _tried(chapter, key, submission.answers.get(key, STUB))
         assessments[key] = assess(exercise, tried)
-        known = match(fingerprint(exercise, tried), _bank(chapter, key))
+        known = recognised(exercise, tried, _bank(chapter, key))
         if known and assessments[key].verdict in ("partial", "zero"):
             diagnoses[key] = known
     return Graded(submission, assessments, diagnoses, dict.fromkeys(assessments, 0.25), **more)
@@ -59,13 +59,7 @@ def _tried(chapter: Chapter, key: str, source: str) -> list[Tried]:
 
 def _bank(chapter: Chapter, key: str) -> list[Misconception]:
     return [
-        Misconception(
-            key,
-            a.name,
-            a.hint,
-            a.see,
-            fingerprint(chapter.hidden[key], _tried(chapter, key, a.source)),
-        )
+        misconception(a, chapter.hidden[key], _tried(chapter, key, a.source))
         for a in chapter.answers
         if (a.exercise, a.kind) == (key, "wrong")
     ]

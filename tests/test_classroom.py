@@ -17,6 +17,7 @@ from autograder.build import learner_notebook
 from autograder.classroom import Plan, Summary, grade
 from autograder.course import Chapter
 from autograder.intake import take_in
+from autograder.marks import read_turned
 from autograder.problems import UsageError
 from autograder.results import Graded
 from autograder.submission import Handed
@@ -119,6 +120,12 @@ def test_a_failure_of_the_grader_costs_that_submission_only(
     assert verdicts(summary)["bob"] == ["error", "error"]
     assert verdicts(summary)["ada"] == verdicts(summary)["cyd"] == ["full", "unanswered"]
     assert summary.person == [("bob", "09_tiny", "the grader failed: RuntimeError: the engine")]
+    turned = {each.student: (each.judged, each.person) for each in read_turned(out)}
+    assert turned == {
+        "ada": (True, ""),
+        "bob": (False, "the grader failed: RuntimeError: the engine"),
+        "cyd": (True, ""),
+    }
     assert near.closed == 3  # one that broke, its successor that broke as well, and the next
 
 

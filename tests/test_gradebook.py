@@ -1,5 +1,6 @@
 """Marks as nbgrader reads them: its API, its command line, its rule on outputs."""
 
+import csv
 import json
 import os
 import subprocess
@@ -15,8 +16,10 @@ from in_process import AT, HALF, RIGHT, graded, handed_in, results_folder
 from nbgrader.api import Gradebook as NbGraderBook
 from nbgrader.api import MissingEntry
 from nbgrader.utils import determine_grade
+from typer.testing import CliRunner
 
 from autograder import gradebook
+from autograder.cli import app
 from autograder.collect import Found
 from autograder.course import Chapter
 from autograder.gradebook import Gradebook, autograded
@@ -147,6 +150,61 @@ def test_an_unreadable_submission_has_a_grade_and_a_notebook_that_says_why(
     assert "The file is empty." in json.loads(path.read_text())["cells"][0]["source"]
 
 
+PENALTY = """
+from nbgrader.plugins import LateSubmissionPlugin
+
+class APointAnHour(LateSubmissionPlugin):
+    def late_submission_penalty(self, student_id, score, total_seconds_late):
+        return total_seconds_late / 3600
+
+c.AssignLatePenalties.plugin_class = APointAnHour
+"""
+
+
+def test_a_late_submission_gets_the_penalty_that_the_instructors_plugin_says(
+    tiny: Chapter, book: Gradebook, out: Path
+) -> None:
+    noon = 1769860800.0
+
+    def penalties(due: str) -> dict[str, float]:
+        book.book.update_or_create_assignment(NAME, duedate=due)
+        for student, when in (("ada", noon), ("bob", noon - 7200)):
+            found = Found(student, Path("x"), when=when, stamped=True)
+            handed = handed_in(tiny, {"9.1": RIGHT}, student=student, found=found)
+            book.record(graded(tiny, handed), tiny)
+        all_of_them = book.book.assignment_submissions(NAME)
+        return {each.student.id: each.late_submission_penalty for each in all_of_them}
+
+    due = "2026-01-31 10:30:00 UTC"
+    assert penalties(due) == {"ada": 0.0, "bob": 0.0}
+    with (out / "nbgrader_config.py").open("a") as settings:
+        settings.write(PENALTY)
+    with Gradebook(out, [tiny]) as book:
+        assert penalties("2026-01-31 12:00:00 UTC") == {"ada": 0.0, "bob": 0.0}
+        assert penalties(due) == {"ada": 1.5, "bob": 0.0}
+    nbgrader(out, "export")
+    with (out / "grades.csv").open(newline="") as stream:
+        rows = {row["student_id"]: row for row in csv.DictReader(stream)}
+    assert (rows["ada"]["raw_score"], rows["ada"]["score"]) == ("4.0", "2.5")
+    assert (rows["bob"]["raw_score"], rows["bob"]["score"]) == ("4.0", "4.0")
+
+
+def test_what_was_handed_in_is_there_to_be_graded_again_and_nobodys_file_is_lost(
+    tiny: Chapter, book: Gradebook, out: Path
+) -> None:
+    path = out / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
+    for answer in (HALF, RIGHT):
+        book.record(graded(tiny, handed_in(tiny, {"9.1": answer}), person=("why",)), tiny)
+        found = {cell["id"]: cell for cell in json.loads(path.read_text())["cells"]}
+        assert found["answer-9-1"]["source"] == answer
+        assert found["check-9-1"]["outputs"] == []
+        assert "grader-remarks" not in found
+    for mine in ('{"metadata": {}, "cells": []}', "[]", "no notebook"):
+        path.write_text(mine)
+        book.record(graded(tiny, handed_in(tiny, {"9.1": HALF})), tiny)
+        assert path.read_text() == mine
+
+
 # --- the autograded notebook ---------------------------------------------------------------------
 
 
@@ -173,6 +231,13 @@ def test_the_verdict_stands_below_the_self_check(tiny: Chapter) -> None:
     assert said.startswith("◐ Partly right: 3 of 4 points\n  ✅ is the mean of the selected")
     assert "❌ is 0 when nothing is selected (1 point)\n    saw nan in none is selected" in said
     assert "This looks like “divides by nothing”." in said
+
+
+def test_no_line_of_a_verdict_is_longer_than_formgrader_shows(tiny: Chapter) -> None:
+    long = HALF.replace("return", "raise ValueError('word ' * 100) #")
+    said = cells(tiny, {"9.1": long})["check-9-1"].outputs[0].text
+    assert max(map(len, said.splitlines())) <= 90
+    assert "ValueError: word word" in said
 
 
 def test_answers_are_the_learners_and_locked_cells_the_courses(tiny: Chapter) -> None:
@@ -232,6 +297,13 @@ def test_nbgraders_commands_work_in_the_results_folder(
     nbgrader(out, "generate_feedback", NAME)
     page = (out / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
     assert "Partly right: 3 of 4 points" in page
+
+
+def test_a_folder_without_a_gradebook_is_not_served(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["serve", str(tmp_path)])
+    assert done.exit_code == 2
+    todo = f"`autograder grade PATH... --out {tmp_path}` writes it"
+    assert done.output == f"{tmp_path} has no gradebook.db: {todo}\n"
 
 
 def test_an_instructors_settings_stay(tiny: Chapter, out: Path) -> None:

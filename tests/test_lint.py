@@ -1,6 +1,7 @@
 """The lint: each rule finds a planted fault and says where, and the chapters have none."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -9,6 +10,8 @@ from nbformat.v4 import new_output
 from autograder import build, course
 from autograder.course import Chapter
 from autograder.lint import lint
+from autograder.numbers import EXCEPTIONS, evidence_of, numbers_in
+from autograder.source import Cell
 
 
 @pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.slug)
@@ -85,12 +88,27 @@ FAULTS = {
     "a number without a claim": (
         "A look-up says no",
         "A look-up says no 17 times",
-        "no claim backs the number 17",
+        ":52: no claim backs “17”",
     ),
-    "a number whose claim is behind the next heading": (
+    "a number in the opening that no section backs": (
         "# A chapter on which",
-        "# A chapter of 3 exercises on which",
-        ":4: no claim backs the number 3",
+        "# A chapter of 17 exercises on which",
+        ":4: no claim backs “17”",
+    ),
+    "a number whose claim is in another section": (
+        "A look-up says no, as §9.1 did not.",
+        "A look-up says\n# no to 3.",
+        ":53: no claim backs “3”",
+    ),
+    "a number in words": (
+        "A look-up says no",
+        "A look-up says no exactly twelve\n# times",
+        ":52: no claim backs “exactly twelve”",
+    ),
+    "a comparative that nothing orders": (
+        "A look-up says no, as §9.1 did not.",
+        "The fastest look-up says no.",
+        ":52: no claim backs “fastest”",
     ),
 }
 
@@ -110,7 +128,9 @@ def test_a_planted_fault_is_found(said, fault):
         "float32 has what `np.float64(2**53)` has not, and $2^{24}$ neither",
         "on JAX 0.10 to 0.12 and Python 3.11",
         "a 32-bit number, see [the table](https://example.org/2024/3)",
-        "| a table | of 4 |",
+        "batch 9000, step 1, 2 and 3, in 2019 (jax#123), at half an hour, and 2D",
+        "longer than 3, as §9.1 says, and no longer than that",
+        "to 3, as in the section that it refers to",
     ],
 )
 def test_what_has_digits_and_claims_nothing_is_left_alone(said, text):
@@ -150,6 +170,79 @@ def test_a_definition_is_reached_through_another_or_by_a_starter(said):
     whats = [problem.split(": ")[1] for problem in said(CLAIM, CLAIM + "assert outer(1) == 1\n")]
     assert whats == [unreached("used")]
     assert said("max(int(mask.sum()), 1)", "used(max(int(mask.sum()), 1))") == []
+
+
+NUMBERS = {
+    "about 8×, and 0.5 of it": [8, 0.5],
+    "1,000 or 2.5 million": [1000, 2.5e6],
+    "| 2000 rows | of 8 |": [2000, 8],
+    "10⁻⁶, 2²⁴, 1.2e-3 and −7": [1e-6, 2**24, 1.2e-3, 7],
+    "float32, 3D and v0.10.2": [],
+    "exactly one copy, two copies, two ways": [1, 2],
+    "twice, a quarter": [2, 4],
+    "24 kilobytes": [24],
+}
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_numbers_are_read_as_they_are_written(text):
+    assert [number.values[0] for number in numbers_in(text)] == pytest.approx(NUMBERS[text])
+
+
+BACKED = {
+    "8.1": "assert ratio == 8.13",
+    "1.875": "assert_close(mean, 5 * 3 / 8, rtol=1e-6)",
+    "3 %": "assert share < 0.03",
+    "0.14": "assert 0.13 < moved < 0.15",
+    "a half": "assert small < large / 2",
+    "12": "show_error(f, expect=ValueError, contains='got 12 rows')",
+    "two programs": "with CompileBudget(2):\n    f()",
+    "24 kilobytes": "assert size == 24_000",
+}
+
+
+@pytest.mark.parametrize("text", BACKED)
+def test_a_number_is_backed_by_what_an_assertion_says(text):
+    (number,) = numbers_in(text)
+    claim = Cell("code", BACKED[text], Path(), 1, ("claim",))
+    assert evidence_of(claim, "").backs(number, beside=False)
+    other = Cell(
+        "code", "assert f(99) == g(98)\nwith CompileBudget(97):\n    h()", Path(), 1, ("claim",)
+    )
+    assert not evidence_of(other, "").backs(number, beside=True)
+
+
+def test_what_is_merely_written_backs_a_number_only_beside_it_and_output_in_its_section():
+    (number,) = numbers_in("17")
+    written = evidence_of(Cell("code", "f(17)", Path(), 1, ("given",)), "")
+    assert written.backs(number, beside=True)
+    assert not written.backs(number, beside=False)
+    assert evidence_of(Cell("code", "f()", Path(), 1, ("claim",)), "17.0").backs(
+        number, beside=False
+    )
+    solution = evidence_of(Cell("code", "assert f() == 17", Path(), 1, ("starter",)), "")
+    assert not solution.backs(number, beside=True)
+
+
+def test_an_assertion_that_orders_is_known_from_one_that_does_not():
+    orders = ["assert a < b", "assert x == max(y)", "assert_faster(f, g, by=2)"]
+    none = ["assert a == b", "fast = a < b", "assert_close(a, b, rtol=1e-6)"]
+    for code in orders + none:
+        claim = Cell("code", code, Path(), 1, ("claim",))
+        assert evidence_of(claim, "").ordered is (code in orders), code
+
+
+def test_an_exception_excuses_what_it_quotes_and_one_without_need_is_reported(said, tiny):
+    listed = course.ROOT / EXCEPTIONS
+    listed.write_text('[tiny]\n"says no 17 times" = "a joke"\n')
+    assert said("A look-up says no", "A look-up says\n# no 17 times") == []
+    assert said("no 17 times", "no 18 times and says no 17 times") == [
+        "solutions/tiny/chapter.py:53: no claim backs “18”: assert it in a claim cell beside it, "
+        "say it otherwise, or give the reason in solutions/unbacked.toml"
+    ]
+    assert said("no 18 times and says no 17 times", "no") == [
+        "solutions/unbacked.toml: “says no 17 times” needs no exception: take it out"
+    ]
 
 
 # --- the built notebook --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import matplotlib as mpl
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
+from wcag import contrast, linear
 
 from helpers.plotting import (
     COLORS,
@@ -52,18 +52,6 @@ EYES = {
 def _own_style():
     with mpl.rc_context():
         yield
-
-
-def linear(color):
-    """Linear RGB of an sRGB colour, as WCAG 2.2 defines it."""
-    rgb = np.array(to_rgb(color))
-    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-
-
-def contrast(one, other):
-    """WCAG 2.2 contrast ratio, 1 to 21."""
-    light, dark = sorted((linear(c) @ [0.2126, 0.7152, 0.0722] for c in (one, other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
 
 
 def oklab(rgb):

@@ -104,7 +104,7 @@ def test_a_check_that_is_quick_says_nothing_meanwhile(capsys):
 
 
 TITLES = {"1.4": "Buckets & a mask"}
-KNOWN = Misconception("1.1", "counts <padding>", "Sum the mask.", "1.4", [])
+KNOWN = Misconception("1.1", "counts <padding>", "Sum the mask.", "1.4", [], [])
 
 
 def test_a_card_says_all_that_the_text_says():

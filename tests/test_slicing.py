@@ -53,6 +53,29 @@ def test_changes_behind_a_definition_come_with_it():
     assert needed("f = lambda: table", [], given_cells) == ["table = {}", "table['a'] = 1"]
 
 
+def test_what_is_made_from_its_old_self_comes_with_it():
+    cell = "def f(x): return f\nold = f\nf = jax.jit(f)\nf = wrapped(f)"
+    assert needed("g = lambda: f", [cell], []) == [
+        "def f(x):\n    return f",
+        "f = jax.jit(f)",
+        "f = wrapped(f)",
+    ]
+    assert needed("g = lambda: f", ["f = 1\nf = 2\ndef f(x): return f(x - 1)"], []) == [
+        "def f(x):\n    return f(x - 1)"
+    ]
+    long = "x = 0\n" + "x = x + 1\n" * 5000
+    assert len(needed("g = lambda: x", [long], [])) == 5001
+
+
+def test_a_class_comes_with_its_registration_as_a_pytree():
+    cell = "class State: pass\njax.tree_util.register_pytree_node(State, None, None)\nprint(State)"
+    assert needed("def f(): return State()", [cell], ["import jax"]) == [
+        "import jax",
+        "class State:\n    pass",
+        "jax.tree_util.register_pytree_node(State, None, None)",
+    ]
+
+
 def test_a_function_comes_with_the_derivative_that_it_was_given():
     rules = "@root.defjvp\ndef rule(x, dx): return root(*x), dx[0]", "root.defjvps(None)"
     cell = "@jax.custom_jvp\ndef root(x): return x\n" + "\n".join(rules) + "\nprint(root)"

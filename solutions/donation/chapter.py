@@ -862,7 +862,7 @@ print(f"20 steps, {int(state.step)} counted, loss {losses[0]:.2f} to {losses[-1]
 print("buffers of the first state in use:", sorted(addresses(state)) == sorted(at_first))
 assert sorted(addresses(state)) == sorted(at_first)
 assert not any(deleted(batch))
-assert live_bytes() - bytes_at_first == size(losses)
+assert live_bytes() - bytes_at_first == size(losses) == 20 * 4
 assert_close(losses, momentum_by_numpy(np.zeros(8), 0.0, x, y, steps=20), rtol=1e-3, atol=1e-5)
 
 # %% [markdown]

@@ -1204,6 +1204,7 @@ def lookup(context, path):
         context = value
     return context
 
+
 # %% 8.4 wrong: takes a string for a sequence
 # A text has a length and places, and its letters are not what a path means: numbers, strings and None have
 # nothing in them.

@@ -1275,10 +1275,10 @@ def _arccos_jvp(primals, tangents):
 # ## 2.9 What `jax_debug_nans` sees
 #
 # JAX has a switch for all this: `JAX_DEBUG_NANS=1`, or `jax.config.update("jax_debug_nans", True)`.
-# Every result is checked, and the first NaN raises FloatingPointError. When it works, it is the
-# fastest way to an answer. It is also the tool that people trust when it says nothing, so it is
-# worth knowing when that means nothing. The two kinds of call below are all that we need: a
-# logarithm of 2 and one of −1.
+# Every result is checked, and the first NaN raises FloatingPointError. When it works, the answer
+# comes at once. It is also the tool that people trust when it says nothing, so it is worth knowing
+# when that means nothing. The two kinds of call below are all that we need: a logarithm of 2 and
+# one of −1.
 
 # %% tags=["given"]
 good, bad = np.float32(2), np.float32(-1)

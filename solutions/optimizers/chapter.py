@@ -1311,7 +1311,7 @@ describe(
 )
 
 # %% [markdown]
-# The other half of the story is how the rate was found. With more than half of the 25 rates Adam
+# The other half of the story is how the rate was found. With more than half of the rates Adam
 # ends below 1, and with a few less on a schedule: that goes through rates that are smaller still,
 # so a rate that is too small becomes worse. What it mends is the other end. The next figure shows
 # the last loss for all rates. Descent and momentum work up to a limit and diverge beyond it; the

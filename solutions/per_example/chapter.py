@@ -1061,7 +1061,8 @@ assert np.linalg.norm(by_batch[1] - by_batch[0]) > 0.1 * np.linalg.norm(by_batch
 # add up, and neither do their squares. The right square pairs every two positions, T² inner
 # products instead of T:
 #
-# $$\Big\|\sum_t a_t \delta_t^\top\Big\|^2 = \sum_{t,s} (a_t \cdot a_s)(\delta_t \cdot \delta_s).$$
+# $$\left\|\sum_t a_t \delta_t^\top\right\|^2
+# = \sum_{t,s} (a_t \cdot a_s)(\delta_t \cdot \delta_s).$$
 
 # %% tags=["claim"]
 rng = np.random.default_rng(6)

@@ -139,10 +139,11 @@ for number in (1e-6, 1.0, 1000.0, 2.0**24):
     gap32, gap64 = np.spacing(np.float32(number)), np.spacing(number)
     print(f"at {number:10.8g}: float32 {gap32:.1e}, float64 {gap64:.1e}")
 
-assert np.spacing(np.float32(1)) == 2.0**-23
-assert np.spacing(np.float64(1)) == 2.0**-52
+assert 1 / np.spacing(np.float32(1)) == 2.0**23
+assert 1 / np.spacing(np.float64(1)) == 2.0**52
 assert np.spacing(np.float32(2**24)) == 2
 assert np.float32(2**24) + np.float32(1) == 2**24
+assert 1.17e-38 < np.finfo(np.float32).tiny < 1.2e-38
 
 # %% [markdown]
 # So at 2²⁴, about 17 million, the float32 gap is 2, and adding 1 changes nothing. A float32

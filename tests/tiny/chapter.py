@@ -34,7 +34,7 @@ assert time.perf_counter() > 0
 print(f"{time.perf_counter():.9f} s")
 
 # %% [markdown] exercise="9.1"
-# Write `safe_mean(values, mask)`.
+# Write `safe_mean(values, mask)`. Both are arrays of shape (n,); it returns a number.
 
 
 # %% tags=["starter"] exercise="9.1"
@@ -52,7 +52,7 @@ def safe_mean(values, mask):
 # A look-up says no, as §9.1 did not.
 
 # %% [markdown] exercise="9.2"
-# Write `at(values, index)`.
+# Write `at(values, index)`. `values` is an array of shape (n,); it returns a number.
 
 
 # %% tags=["starter"] exercise="9.2"
