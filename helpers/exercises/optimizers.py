@@ -424,7 +424,10 @@ class StableDecay(Exercise):
         import jax
 
         if steps is None:
-            return {"error": error_name(lambda: warmup_stable_decay(*stages))}
+            made: list[Any] = []
+            error = error_name(lambda: made.append(warmup_stable_decay(*stages)))
+            late = error or error_name(lambda: jax.eval_shape(made[0], np.int32(0)))
+            return {"error": error, "called": late}
         schedule = warmup_stable_decay(*stages)
         one = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), np.int32))
         return {
