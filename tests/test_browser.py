@@ -242,8 +242,10 @@ MATHJAX = """window.MathJax = {Hub: {Config() {}, Queue() {},
 def test_a_submission_shows_our_feedback_and_what_a_person_adds_stays(
     browser: Browser, results: Path, formgrader: Formgrader
 ) -> None:
+    start = f"{formgrader.address}/formgrader?token={formgrader.token}"
     place = f"{formgrader.address}/formgrader/manage_students/emil/{CHAPTER.slug}"
-    with opened(browser, f"{place}?token={formgrader.token}") as (page, heard):
+    with opened(browser, start) as (page, heard):
+        page.goto(place)
         page.route("**/mathjax/**", lambda route: route.fulfill(body=MATHJAX))
         page.locator("tbody td a").first.click()
         check = page.locator("#check-1-1")
@@ -276,8 +278,10 @@ def test_a_submission_shows_our_feedback_and_what_a_person_adds_stays(
 def test_formgraders_own_buttons_grade_again_and_write_feedback(
     browser: Browser, results: Path, formgrader: Formgrader
 ) -> None:
+    start = f"{formgrader.address}/formgrader?token={formgrader.token}"
     place = f"{formgrader.address}/formgrader/manage_submissions/{CHAPTER.slug}"
-    with opened(browser, f"{place}?token={formgrader.token}") as (page, _):
+    with opened(browser, start) as (page, _):
+        page.goto(place)
         row = page.locator("tbody tr", has_text="ada")
         for button, said in (("autograde", "autograded"), ("generate-feedback", "generated")):
             row.locator(f"td.{button} a").click()
