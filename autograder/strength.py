@@ -100,7 +100,7 @@ def chapter_cells(chapter: Chapter) -> list[tuple[Cell, str]]:
     for node, _ in assembly.assembled(chapter):
         role = assembly.role_of(node)
         if role in source.LOCKED:
-            compared = source.TIMED not in node.metadata.tags
+            compared = role != "figure" and source.TIMED not in node.metadata.tags
             proves = role in ("given", "claim", "figure") and asserts(node.source)
             found.append((Cell(node["id"], node.source, proves, role == "setup", compared), role))
     for key, code in assembly.reference_answers(chapter).items():

@@ -68,6 +68,11 @@ def _formula(translator: Any, node: nodes.math | nodes.math_block) -> NoReturn:
     raise nodes.SkipNode
 
 
+def _forget_modules(app: Sphinx, config: Any) -> None:
+    """The page of a module that was renamed would stay, and stand nowhere in the contents."""
+    shutil.rmtree(Path(app.confdir, "api"), ignore_errors=True)  # autosummary writes it anew
+
+
 def _only_backticks(
     app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
 ) -> None:
@@ -90,6 +95,7 @@ def _add_index(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
+    app.connect("config-inited", _forget_modules)
     app.connect("autodoc-process-docstring", _only_backticks, priority=400)  # napoleon: 500
     app.connect("source-read", _add_contents)
     app.connect("build-finished", _add_index)

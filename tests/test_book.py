@@ -42,7 +42,8 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All of it, built once."""
     out = tmp_path_factory.mktemp("book")
     built = sphinx(out, REPOSITORY)
-    assert (built.returncode, built.stderr) == (0, "")
+    assert built.stderr == ""
+    assert built.returncode == 0
     return out / "html"
 
 
