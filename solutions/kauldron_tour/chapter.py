@@ -769,7 +769,9 @@ assert_close(from_the_mean, exact, rtol=1e-3)
 # - `compute()` returns one number; 0 for nothing.
 #
 # `merge` and `compute` run outside of jit. The fields of the state are yours: `numbers` is a
-# proposal, and `kd.metrics.State` or `kd.metrics.AutoState` are both fine as its base.
+# proposal, and `kd.metrics.State` or `kd.metrics.AutoState` are both fine as its base. (The empty
+# state of an `AutoState` holds placeholders that only its own `merge` understands: who writes a
+# `merge` writes `empty`, too.)
 
 
 # %% tags=["starter"] exercise="8.3"
