@@ -62,10 +62,12 @@ class Accumulation(Exercise):
         import jax.numpy as jnp
 
         met: list[int] = []
+        together: list[int] = []
 
         def loss(params: Tree, batch: Tree) -> Any:
             x, y = batch["x"], batch["y"]
             met.append(len(x))
+            together.append(int(np.size(getattr(x, "val", x)) // np.size(x)))
             if "out" not in params:
                 return jnp.mean(x @ params["w"])
             hidden = jnp.tanh(x @ params["w"] + 0.5)  # so that a row of zeros is not nothing
@@ -82,6 +84,7 @@ class Accumulation(Exercise):
             "grads": dict(grads),
             "dtypes": sorted({str(leaf.dtype) for leaf in jax.tree.leaves(grads)}),
             "most rows": max(met, default=0),
+            "batches at once": max(together, default=0),
             "traces": max(FEW_TRACES, len(met)),
             "layers": math.ceil(memory.temp_size_in_bytes / hidden_bytes(params, batch)),
         }
@@ -113,11 +116,11 @@ class Accumulation(Exercise):
             yield expect.at_most("traces", seen["traces"], FEW_TRACES, unit="traces", hint=hint)
 
     def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Everything, of what is counted whether it is too much where that is asked."""
+        """Everything, but counts that are within their limit or not judged in this case."""
         judged = {"memory": [("most rows", case.inputs[-1]), ("layers", 1)],
                   "traces": [("traces", FEW_TRACES)]}  # fmt: skip
         counts = {
-            name: key in (case.about or ()) and seen[name] > limit
+            name: seen[name] if key in (case.about or ()) and seen[name] > limit else 0
             for key, limits in judged.items()
             for name, limit in limits
         }
@@ -620,9 +623,12 @@ class ExactResume(Exercise):
         return {"odd": odd, "structure": alike, **compared(back, run)}
 
     def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Which rows failed: each answer draws, and names its arrays, in its own way."""
+        """Which rows failed, for each answer draws in its own way, and the first leaf that differs.
+
+        What is not plain is told without the name that an answer gave it.
+        """
         failed = {f"{row.key}: {row.hint}" for row in self.judge(case, seen) if not row.passed}
-        return {"failed": sorted(failed)}
+        return {"failed": sorted(failed), "differs": seen.get("differs", "")}
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         what, n, size, _ = case
