@@ -34,7 +34,7 @@ def run(
 ) -> Iterator[Callable[[str], tuple[int, str]]]:
     """Runs a command in a course of one chapter, in this process; says its exit code and output."""
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # no process that would import another course
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "500")  # no line of a table is broken
 
     def command(line: str) -> tuple[int, str]:
         importlib.invalidate_caches()
