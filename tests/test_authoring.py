@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from rich.console import Console
 from typer.testing import CliRunner
 
-from autograder import course, scaffold
+from autograder import cli, course, scaffold
 from autograder.bank import check_bank
-from autograder.cli import app
 from autograder.course import Chapter
 from autograder.lint import lint
 from autograder.problems import Problem
@@ -34,11 +34,11 @@ def run(
 ) -> Iterator[Callable[[str], tuple[int, str]]]:
     """Runs a command in a course of one chapter, in this process; says its exit code and output."""
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # no process that would import another course
-    monkeypatch.setenv("COLUMNS", "500")  # no line of a table is broken
+    monkeypatch.setattr(cli, "console", Console(width=500))  # no line of a table is broken
 
     def command(line: str) -> tuple[int, str]:
         importlib.invalidate_caches()
-        done = CliRunner().invoke(app, line.split())
+        done = CliRunner().invoke(cli.app, line.split())
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         return done.exit_code, done.output
 
