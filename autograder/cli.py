@@ -378,10 +378,13 @@ def serve(
     from autograder.gradebook import DATABASE
     from autograder.problems import UsageError
 
+    options = list(context.args)
+    if folder and str(folder).startswith("-"):  # an option, where OUT was left out
+        options, folder = [str(folder), *options], None
     if folder is None and not (SAMPLE_RESULTS / DATABASE).exists():
         graded([SAMPLE_CLASS], SAMPLE_RESULTS)
     try:
-        server.serve(folder or SAMPLE_RESULTS, context.args)
+        server.serve(folder or SAMPLE_RESULTS, options)
     except UsageError as error:
         fail(str(error))
 
