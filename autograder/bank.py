@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 from autograder import assembly, course, nbgrader_course, source, wire
@@ -273,10 +274,11 @@ class Trial:
 
     def _committed(self, answer: Answer, first: Sequence[Tried]) -> Iterator[Problem]:
         """The bank that learners have must tell of the answer as it is now."""
-        seen = fingerprint(self.exercise, first[: len(self.public)])
+        public = self.chapter.exercises[self.key]
+        now = asdict(misconception(answer, public, first[: len(self.public)]))
         for known in load(self.chapter.public_bank):
             same = (known.exercise, known.name) == (self.key, answer.name)
-            if same and not alike(seen, known.fingerprint):
+            if same and not alike(now, asdict(known)):
                 yield Problem(
                     short(self.chapter.public_bank),
                     f"“{answer.name}” ({self.key}) behaves differently now",

@@ -225,15 +225,19 @@ def _moodle(to: Path, entries: Sequence[Entry], listed: Roster) -> list[Path]:
 
 
 def _gradescope(to: Path, entries: Sequence[Entry], listed: Roster) -> list[Path]:
-    """A zip a chapter, whose `run_autograder` looks the submitter's marks up."""
+    """A zip a chapter, whose `run_autograder` looks the submitter's marks up by the address.
+
+    By nothing else: everybody may call themselves as they like there.
+    """
+    column = listed.column("Email") or listed.column("Email address")
     files = []
     for chapter in _chapters(entries):
-        by_key: dict[str, list[dict[str, Any]]] = {}
+        by_email: dict[str, list[dict[str, Any]]] = {}
         for entry in entries:
             if mark := entry.marks.get(chapter):
-                for key in roster.keys(listed, entry.row):
-                    by_key.setdefault(key, []).append(_result(mark))
-        unique = {key: found[0] for key, found in sorted(by_key.items()) if len(found) == 1}
+                email = entry.row[column].strip().casefold()
+                by_email.setdefault(email, []).append(_result(mark))
+        unique = {email: found[0] for email, found in by_email.items() if len(found) == 1}
         members = {
             "marks.json": json.dumps(unique, ensure_ascii=False, indent=1),
             "run_autograder": Path(recorded.__file__).read_text(encoding="utf-8"),

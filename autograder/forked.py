@@ -16,19 +16,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from autograder import jail
+from autograder import jail, policy
 
 Tell = Callable[[Any], None]
 End = Literal["", "timeout", "crash"]
 
-ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
-    "OPENBLAS_NUM_THREADS": "1",  # one thread: only then is a fork safe
-    "PYTHONHASHSEED": "0",
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-    "MPLBACKEND": "agg",
-}
-"""What a warm process must be started with."""
+ENVIRONMENT = {name: value for name, value in policy.ENVIRONMENT.items() if name != "PATH"}
+"""What a warm process must be started with: as a learner's, but for its programs."""
 
 
 @contextlib.contextmanager

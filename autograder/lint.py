@@ -5,12 +5,15 @@ it reads to problems; `SOURCE_RULES` and `NOTEBOOK_RULES` list them.
 """
 
 import ast
+import base64
+import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import nbformat
+from matplotlib.image import imread
 from nbformat import NotebookNode
 from nbformat.v4 import new_notebook
 
@@ -289,6 +292,23 @@ def times_are_tagged(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
 TIME = re.compile(r"\b\d+(?:\.\d+)?\s?(?:ns|µs|μs|us|ms)\b|\b\d+\.\d+\s?s\b")
 
 
+def figures_are_whole(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
+    """Nothing is drawn on the rim of a transparent picture: what reaches it was cut off."""
+    for cell, output in _outputs(notebook):
+        if encoded := output.get("data", {}).get("image/png"):
+            alpha = imread(io.BytesIO(base64.b64decode(encoded)))[..., -1]
+            if max(rim.max() for rim in (alpha[0], alpha[-1], alpha[:, 0], alpha[:, -1])) > FAINT:
+                yield Problem(
+                    f"{short(path)}: cell `{cell['id']}`",
+                    "a picture that is cut off at its rim",
+                    "shorten the text there, or write it on two lines",
+                )
+
+
+FAINT = 0.2
+"""Opacity below which nobody sees a line."""
+
+
 def figures_are_described(path: Path, notebook: NotebookNode) -> Iterator[Problem]:
     """Each picture carries a description for those who can't see it."""
     for cell, output in _outputs(notebook):
@@ -340,4 +360,10 @@ SOURCE_RULES = (
     only_known_marks,
     tasks_state_the_interface,
 )
-NOTEBOOK_RULES = (outputs_are_clean, times_are_tagged, figures_are_described, ids_are_unique)
+NOTEBOOK_RULES = (
+    outputs_are_clean,
+    times_are_tagged,
+    figures_are_whole,
+    figures_are_described,
+    ids_are_unique,
+)

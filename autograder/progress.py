@@ -21,18 +21,21 @@ from autograder.wording import BADGES, clean, number
 STYLES = {"good": "green", "half": "yellow", "bad": "red", "none": "dim", "odd": "magenta"}
 
 
-@contextmanager
-def shown(console: Console) -> Iterator[tuple[Told, diagnose.Told]]:
-    """What to call with news of a batch: bars, where there is a terminal, a line a submission."""
+def bars(console: Console) -> Progress:
+    """Bars of long work, each with a count and its time, where there is a terminal."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+@contextmanager
+def shown(console: Console) -> Iterator[tuple[Told, diagnose.Told]]:
+    """What to call with news of a batch: bars, where there is a terminal, a line a submission."""
+    with bars(console) as progress:
         learning = progress.add_task("known mistakes", total=None, visible=False)
         task = progress.add_task("submissions", total=None)
         legend = "  ".join(f"{badge.sign} {verdict}" for verdict, badge in BADGES.items())

@@ -6,12 +6,12 @@ The system's own export of its class is read, whatever columns it has besides; n
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autograder.problems import UsageError
-from autograder.recorded import plain
 
 IDENTIFIERS = (
     "ID",
@@ -71,6 +71,12 @@ class Match:
     rows: Mapping[str, Row]
     unknown: Mapping[str, str]
     absent: Sequence[Row]
+
+
+def plain(text: str) -> str:
+    """What is left of a name, address or number when only letters and digits count."""
+    parts = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(c for c in parts if c.isalnum())
 
 
 def read(path: Path) -> Roster:

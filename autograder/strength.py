@@ -16,7 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from autograder import assembly, bank, course, forked, rerun, source
 from autograder.assertions import asserts
@@ -168,6 +168,7 @@ def equivalent_file(chapter: Chapter) -> Path:
 
 # --- trying --------------------------------------------------------------------------------------
 
+T = TypeVar("T")
 Pool = ProcessPoolExecutor
 Told = Callable[[int, int], None]
 """Is told how many mutants are done, of how many."""
@@ -255,10 +256,15 @@ def _run_text(
         ]
         job = pool.submit(rerun.run, changed, *rerun.limits(before.cpu_seconds))
         jobs[job] = mutant, before
+    for (mutant, before), ran in _as_they_end(jobs, told):
+        yield _verdict(mutant, before, ran)
+
+
+def _as_they_end(jobs: Mapping[Future, T], told: Told) -> Iterator[tuple[T, Any]]:
+    """What each job was for, and its result."""
     for done, job in enumerate(as_completed(jobs), 1):
-        mutant, before = jobs[job]
         told(done, len(jobs))
-        yield _verdict(mutant, before, job.result())
+        yield jobs[job], job.result()
 
 
 def _verdict(mutant: Mutant, before: Ran, now: Ran) -> Tried:
@@ -290,10 +296,7 @@ def _run_checks(
             problems.extend([problem] if problem not in problems else [])
             continue
         jobs[pool.submit(graded, chapter.name, key, mutant.source, used)] = mutant, key
-    for done, job in enumerate(as_completed(jobs), 1):
-        mutant, key = jobs[job]
-        told(done, len(jobs))
-        how, by, _ = job.result()
+    for (mutant, key), (how, by, _) in _as_they_end(jobs, told):
         yield Tried(mutant, how, by, (f"exercise {key}",))
 
 

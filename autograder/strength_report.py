@@ -7,24 +7,16 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from autograder.progress import bars
 from autograder.strength import WANTED, Part, Report, Told
 
 
 @contextmanager
 def shown(console: Console, what: str) -> Iterator[Told]:
     """A bar while mutants are tried, where there is a terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
+    with bars(console) as progress:
         task = progress.add_task(what, total=None)
 
         def told(done: int, of: int) -> None:
@@ -85,7 +77,7 @@ def table(reports: Sequence[Report]) -> Table:
 
 
 def as_data(reports: Sequence[Report]) -> list[dict[str, Any]]:
-    """All of it as plain data, for the book."""
+    """All of it as plain data."""
     return [
         {
             "chapter": report.chapter.slug,

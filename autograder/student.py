@@ -19,6 +19,8 @@ import sys
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import jax._src.monitoring
@@ -44,6 +46,9 @@ WATCHED = (
     "jax._src.compiler", "jax._src.dispatch", "jax._src.interpreters.pxla",
 )  # fmt: skip
 """Modules whose functions and classes an honest answer has no reason to replace."""
+
+PARTS = ("__code__", "__defaults__", "__kwdefaults__")
+"""What a function does, whatever it is called."""
 
 MISSING = object()
 """What stands for a thing that is no longer there; None may be somebody's value."""
@@ -265,11 +270,10 @@ class Tampering:
         self.ours = {name for name in sys.modules if name.split(".")[0] in OURS}
         self.modules = {name: importlib.import_module(name) for name in {*WATCHED, *self.ours}}
         self.held = list(self._held())
-        self.code = [
-            (each, *_code(each.thing))
-            for each in self.held
-            if each.own and isinstance(each.thing, types.FunctionType)
+        self.functions = [
+            each for each in self.held if each.own and isinstance(each.thing, types.FunctionType)
         ]
+        self.code = list(self._code())
         self.classes = {
             each.thing: set(vars(each.thing)) for each in self.held if _has_insides(each.thing)
         }
@@ -293,10 +297,14 @@ class Tampering:
         for each in self.held:
             if each.holder.get(each.key, MISSING) is not each.thing:
                 return f"{each.name} was replaced"
-        for each, *code in self.code:
-            if any(now is not then for now, then in zip(_code(each.thing), code, strict=True)):
-                return f"the code of {each.name} was replaced"
+        for place, same in enumerate(map(is_, self._code(), self.code)):
+            if not same:
+                return f"the code of {self.functions[place // len(PARTS)].name} was replaced"
         return ""
+
+    def _code(self) -> Iterator[Any]:
+        """What the functions are made of, part after part; there are thousands, so all in C."""
+        return chain.from_iterable(map(attrgetter(*PARTS), (each.thing for each in self.functions)))
 
     def _held(self) -> Iterator[Held]:
         for module_name, module in self.modules.items():
@@ -315,10 +323,6 @@ class Tampering:
 def _has_insides(thing: Any) -> bool:
     """Whether it is a class that is watched wherever it is met."""
     return isinstance(thing, type) and thing.__module__.split(".")[0] in (*OURS, "jax", "jaxlib")
-
-
-def _code(function: types.FunctionType) -> tuple[Any, ...]:
-    return function.__code__, function.__defaults__, function.__kwdefaults__
 
 
 def _insides(name: str, cls: type) -> Iterator[Held]:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,10 @@ def failures(exercise: Exercise, attempts: Iterable[Tried]) -> list[Any]:
     Of an exception only the class counts.
     """
     return [
-        [_of_failure(exercise, row, tried) for row in rows(exercise, tried) if not row.passed]
+        sorted(
+            (_of_failure(exercise, row, tried) for row in rows(exercise, tried) if not row.passed),
+            key=itemgetter(0),  # an exercise may speak of its properties in any order
+        )
         for tried in attempts
     ]
 

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ import pytest
 
 from autograder import course
 from autograder.course import Chapter
+from autograder.lint import lint
 from helpers import exercises
 
 if TYPE_CHECKING:
@@ -35,6 +36,19 @@ def browser() -> Iterator["Browser"]:
 
     with launched() as browser:
         yield browser
+
+
+@pytest.fixture
+def said(tiny: Chapter) -> Callable[[str, str], list[str]]:
+    """Plants a fault in the made-up chapter's source; returns what the lint says."""
+
+    def plant(old: str, new: str) -> list[str]:
+        text = tiny.source.read_text()
+        assert old in text
+        tiny.source.write_text(text.replace(old, new, 1))
+        return [str(problem) for problem in lint(tiny)]
+
+    return plant
 
 
 @contextmanager

@@ -151,19 +151,6 @@ def test_the_page_makes_an_exercise_with_nothing_to_mend(run) -> None:
 # --- what check names ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def said(tiny: Chapter) -> Callable[[str, str], list[str]]:
-    """Plants a fault in the made-up chapter's source; returns what the lint says."""
-
-    def plant(old: str, new: str) -> list[str]:
-        text = tiny.source.read_text()
-        assert old in text
-        tiny.source.write_text(text.replace(old, new, 1))
-        return [str(problem) for problem in lint(tiny)]
-
-    return plant
-
-
 TASK = "# Write `safe_mean(values, mask)`. Both are arrays of shape (n,); it returns a number."
 
 

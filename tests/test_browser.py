@@ -13,16 +13,16 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import platformdirs
 import pytest
-from chromium import PATIENCE, barriers, keep_picture, needs_chromium, opened
+from chromium import PATIENCE, Heard, barriers, keep_picture, needs_chromium, opened
 from nbgrader.api import Gradebook
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from autograder import classroom, report
 from autograder.assembly import dashed, reference_answers
@@ -205,6 +205,13 @@ def formgrader(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         raise AssertionError(log[-2000:])
 
 
+def in_formgrader(
+    browser: Browser, formgrader: Formgrader
+) -> AbstractContextManager[tuple[Page, Heard]]:
+    """A page that came in by the address which the terminal shows."""
+    return opened(browser, f"{formgrader.address}/formgrader?token={formgrader.token}")
+
+
 @pytest.mark.parametrize("place", ["gradebook", "api/assignments"])
 def test_nobody_without_the_token_sees_the_marks(formgrader: Formgrader, place: str) -> None:
     asked = urllib.request.urlopen(f"{formgrader.address}/formgrader/{place}", timeout=30)
@@ -214,8 +221,7 @@ def test_nobody_without_the_token_sees_the_marks(formgrader: Formgrader, place: 
 def test_formgrader_shows_the_class_and_its_marks(
     browser: Browser, results: Path, formgrader: Formgrader
 ) -> None:
-    place = f"{formgrader.address}/formgrader?token={formgrader.token}"
-    with opened(browser, place) as (page, _):
+    with in_formgrader(browser, formgrader) as (page, _):
         assignment = page.locator("tbody tr", has_text=CHAPTER.slug)
         expect(assignment.locator("td.num-submissions")).to_have_text(
             str(len(STUDENTS)), timeout=PATIENCE
@@ -242,10 +248,8 @@ MATHJAX = """window.MathJax = {Hub: {Config() {}, Queue() {},
 def test_a_submission_shows_our_feedback_and_what_a_person_adds_stays(
     browser: Browser, results: Path, formgrader: Formgrader
 ) -> None:
-    start = f"{formgrader.address}/formgrader?token={formgrader.token}"
-    place = f"{formgrader.address}/formgrader/manage_students/emil/{CHAPTER.slug}"
-    with opened(browser, start) as (page, heard):
-        page.goto(place)
+    with in_formgrader(browser, formgrader) as (page, heard):
+        page.goto(f"{formgrader.address}/formgrader/manage_students/emil/{CHAPTER.slug}")
         page.route("**/mathjax/**", lambda route: route.fulfill(body=MATHJAX))
         page.locator("tbody td a").first.click()
         check = page.locator("#check-1-1")
@@ -278,10 +282,8 @@ def test_a_submission_shows_our_feedback_and_what_a_person_adds_stays(
 def test_formgraders_own_buttons_grade_again_and_write_feedback(
     browser: Browser, results: Path, formgrader: Formgrader
 ) -> None:
-    start = f"{formgrader.address}/formgrader?token={formgrader.token}"
-    place = f"{formgrader.address}/formgrader/manage_submissions/{CHAPTER.slug}"
-    with opened(browser, start) as (page, _):
-        page.goto(place)
+    with in_formgrader(browser, formgrader) as (page, _):
+        page.goto(f"{formgrader.address}/formgrader/manage_submissions/{CHAPTER.slug}")
         row = page.locator("tbody tr", has_text="ada")
         for button, said in (("autograde", "autograded"), ("generate-feedback", "generated")):
             row.locator(f"td.{button} a").click()

@@ -115,6 +115,19 @@ def test_of_an_exception_only_the_class_counts():
     assert told(tried(raising("index 8 is out of bounds")), *bank) == "indexes"
 
 
+def test_the_order_in_which_properties_fail_does_not_matter():
+    class Other(Doubled):
+        def judge(self, case, seen):
+            yield expect.true("empty", False)
+            yield from super().judge(case, seen)
+
+    class Same(Other):
+        def judge(self, case, seen):
+            yield from reversed(list(super().judge(case, seen)))
+
+    assert failures(Other(), tried(cubed)) == failures(Same(), tried(cubed))
+
+
 def test_a_bank_is_the_same_when_it_was_written_and_read(tmp_path):
     save(tmp_path / "bank.json", BANK)
     assert load(tmp_path / "bank.json") == BANK

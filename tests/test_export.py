@@ -326,6 +326,18 @@ def test_whoever_has_no_marks_gets_none_from_gradescope(export: Export, tmp_path
     assert not (tmp_path / "results" / "results.json").exists()
 
 
+@pytest.mark.parametrize("name", ["bob", "Bob", "ada@example.org", "Ada Lovelace"])
+def test_nobody_gets_marks_by_calling_themselves_like_another(
+    export: Export, listed, tmp_path: Path, name: str
+) -> None:
+    people = listed("First Name,Last Name,SID,Email\nAda,Lovelace,1,ada@example.org\n")
+    for options in ((), ("--roster", people)):
+        _, _, files = export("--format", "gradescope", *options)
+        done = submitted(tmp_path, files[f"gradescope_{OTHER}.zip"], name, "eve@example.org")
+        assert done.returncode == 1
+        assert not (tmp_path / "results" / "results.json").exists()
+
+
 # --- who is who ----------------------------------------------------------------------------------
 
 

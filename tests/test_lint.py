@@ -1,15 +1,17 @@
 """The lint: each rule finds a planted fault and says where, and the chapters have none."""
 
-from collections.abc import Callable
+import base64
+import io
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
-from nbformat.v4 import new_output
+from matplotlib.image import imsave
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from autograder import build, course
-from autograder.course import Chapter
-from autograder.lint import lint
+from autograder.lint import figures_are_whole, lint
 from autograder.numbers import EXCEPTIONS, evidence_of, numbers_in
 from autograder.source import Cell
 
@@ -25,19 +27,6 @@ def test_the_made_up_chapter_is_clean(tiny):
 
 
 # --- the source ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def said(tiny: Chapter) -> Callable[[str, str], list[str]]:
-    """Plants a fault in the made-up chapter's source; returns what the lint says."""
-
-    def plant(old: str, new: str) -> list[str]:
-        text = tiny.source.read_text()
-        assert old in text
-        tiny.source.write_text(text.replace(old, new, 1))
-        return [str(problem) for problem in lint(tiny)]
-
-    return plant
 
 
 CLAIM = '# %% tags=["claim"]\nassert total([1, 2, 6]) / 3 == 3\n'
@@ -267,6 +256,23 @@ OUTPUTS = {
         "a picture without a description",
     ),
 }
+
+
+def drawn(*, to_the_rim: bool) -> str:
+    pixels = np.zeros((20, 30, 4))
+    pixels[5:15, 5 : 30 if to_the_rim else 25] = 1.0
+    file = io.BytesIO()
+    imsave(file, pixels, format="png")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@pytest.mark.parametrize(
+    ("to_the_rim", "said"), [(True, ["a picture that is cut off at its rim"]), (False, [])]
+)
+def test_a_picture_that_is_cut_off_is_found(tiny, to_the_rim, said):
+    picture = new_output("display_data", data={"image/png": drawn(to_the_rim=to_the_rim)})
+    notebook = new_notebook(cells=[new_code_cell("draw()", id="x", outputs=[picture])])
+    assert [problem.what for problem in figures_are_whole(tiny.notebook, notebook)] == said
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)

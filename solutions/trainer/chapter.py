@@ -389,8 +389,11 @@ for fn, name, color in (
     (mean_loss, "mean of means", COLORS.wrong),
     (loss, "totals and counts", COLORS.right),
 ):
-    (drawn_line,) = ax.plot(last_rows, errors[fn], "o-", color=color)
-    label_line(drawn_line, name, dy=8)
+    ax.plot(last_rows, errors[fn], "o-", color=color)
+    ax.annotate(
+        name, (last_rows[3], errors[fn][3]), xytext=(8, 6), textcoords="offset points",
+        color=color, fontweight="bold",
+    )  # fmt: skip
 ax.set_ylim(bottom=-0.03)
 assert max(errors[loss]) < 1e-5 < 0.02 < max(errors[mean_loss])
 assert errors[mean_loss][-1] < 1e-5 and errors[mean_loss][0] > 4 * errors[mean_loss][5]
@@ -1631,7 +1634,7 @@ assert all(distance > 1e-3 for distance in off.values())
 # %% tags=["figure"]
 fig, ax = figure(
     "Forget one part, and it is another run",
-    "distance from the uninterrupted run (share of the way gone, log scale from 0.01 on)",
+    "distance from the uninterrupted run\n(share of the way gone, log scale from 0.01 on)",
     "",
     size=(6.4, 2.6),
 )
