@@ -63,8 +63,7 @@ def measured(folder: Path, out: Path) -> Cost:
     learners: list[float] = []
     grade([folder], out, told=lambda marked, of: learners.append(marked.graded.cpu_seconds))
     wall, n = time.perf_counter() - started, len(learners)
-    # a warm parent's children are counted when it ends, and it has ended
-    spent = _cpu() - cpu
+    spent = _cpu() - cpu + sum(learners)  # theirs goes with their pid namespace
     grader_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Cost(n, spent / n, wall / n, spent / wall / processors(), grader_mb)
 
