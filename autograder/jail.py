@@ -4,11 +4,16 @@ Runs in the learner's process, before any of its code. What it gives up is in `a
 Linux only, but for the limits.
 """
 
+import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import resource
+import select
 import signal
+import socket
+import struct
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -24,25 +29,30 @@ CLONE_NEW: Mapping[str, int] = {
     "uts": 0x04000000,
 }
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 1 << 14, 1 << 18
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP = 1, 24
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 22, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 CAPABILITIES = 41
 CAPABILITY_VERSION_3 = 0x20080522
+PROT_EXEC, MAP_ANONYMOUS = 4, 0x20
+SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND = 0xC0502100, 0xC0182101
+SECCOMP_USER_NOTIF_FLAG_CONTINUE = 1
+NOTIFICATION_BYTES = 80
 
 Filter = Any
 """A `pyseccomp.SyscallFilter`; the library has no type to name without its C part."""
 
 
-def enter(stream_fd: int, seccomp: Filter | None) -> None:
+def enter(stream_fd: int, watch_fd: int, seccomp: Filter | None) -> None:
     """Leaves this process in a jail of its own, with descriptor 3 as its only way out.
 
+    watch_fd: of a socket whose other end is a `Watch`; it is closed when this returns.
     seccomp: None where there are no namespaces either (`sandbox` says so loudly); then only the
     descriptors and the limits hold. Returns in the learner's process; the processes in between
     wait and vanish with it. Raises OSError where the kernel refuses a step.
     """
     os.setsid()
     die_with_parent()
-    keep_only(stream_fd)
+    keep_only(stream_fd, watch_fd)
     if seccomp is not None:
         unshare()
         _fork_and_wait()  # the parent of a new pid namespace stays outside
@@ -54,6 +64,7 @@ def enter(stream_fd: int, seccomp: Filter | None) -> None:
     if seccomp is not None:
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
         seccomp.load()
+    _hand_over(4, seccomp)
 
 
 def die_with_parent() -> None:
@@ -66,16 +77,16 @@ def adopt_orphans() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def keep_only(stream_fd: int) -> None:
-    """Standard descriptors go nowhere, the stream becomes 3, everything else is closed.
+def keep_only(*streams: int) -> None:
+    """Standard descriptors go nowhere, the streams become 3, 4, ...; everything else is closed.
 
     Nothing that a learner prints can fill a disk or a pipe.
     """
-    os.dup2(stream_fd, 3)
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nowhere, standard)
-    os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    out_of_the_way = [fcntl.fcntl(fd, fcntl.F_DUPFD, 64) for fd in (nowhere,) * 3 + streams]
+    for place, fd in enumerate(out_of_the_way):
+        os.dup2(fd, place)
+    os.closerange(len(out_of_the_way), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def unshare() -> None:
@@ -117,13 +128,18 @@ def mount(
 
 
 def drop_privileges() -> None:
-    """Root becomes a user who owns nothing; no capability now, and none to be had from a file."""
+    """Root becomes a user who owns nothing; no capability now, and none to be had from a file.
+
+    No two learners are the same user at a time, on the whole machine: the kernel gives each pid
+    namespace a number of its own.
+    """
     for capability in range(CAPABILITIES):
         _libc().prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     if os.getuid() == 0:
+        nobody = policy.FIRST_USER + os.stat("/proc/self/ns/pid").st_ino % policy.USERS
         os.setgroups([])
-        os.setresgid(policy.NOBODY, policy.NOBODY, policy.NOBODY)
-        os.setresuid(policy.NOBODY, policy.NOBODY, policy.NOBODY)
+        os.setresgid(nobody, nobody, nobody)
+        os.setresuid(nobody, nobody, nobody)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     _checked(_libc().capset(header, (ctypes.c_uint32 * 6)()), "capset")
     die_with_parent()  # a change of user clears it
@@ -137,7 +153,10 @@ def apply_limits(limits: Mapping[str, int]) -> None:
 
 
 def seccomp_filter() -> Filter:
-    """The filter of `policy.DENIED`. Raises ImportError or RuntimeError without libseccomp."""
+    """The filter of `policy.DENIED`, which also tells a `Watch` of new machine code.
+
+    Raises ImportError or RuntimeError without libseccomp.
+    """
     import pyseccomp
 
     allow_all_but = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -149,7 +168,71 @@ def seccomp_filter() -> Filter:
         allow_all_but.add_rule(refuse, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
     # its flags lie in memory, where a filter can't look; libc then takes clone
     allow_all_but.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
+    filters = pyseccomp.Arg(0, pyseccomp.EQ, PR_SET_SECCOMP)
+    allow_all_but.add_rule(refuse, "prctl", filters)
+    executable = pyseccomp.Arg(2, pyseccomp.MASKED_EQ, PROT_EXEC, PROT_EXEC)
+    of_no_file = pyseccomp.Arg(3, pyseccomp.MASKED_EQ, MAP_ANONYMOUS, MAP_ANONYMOUS)
+    allow_all_but.add_rule(pyseccomp.NOTIFY, "mprotect", executable)
+    allow_all_but.add_rule(pyseccomp.NOTIFY, "pkey_mprotect", executable)
+    allow_all_but.add_rule(pyseccomp.NOTIFY, "mmap", executable, of_no_file)
     return allow_all_but
+
+
+class Watch:
+    """Counts from outside how often a jailed process, or a child of it, makes memory executable.
+
+    XLA does so at least once for every program with code of its own; unlike the memory itself,
+    which a dropped program gives back, the system call can't be taken back. The kernel holds the
+    process in it until `note` lets it go on (seccomp_unotify(2)), so nothing is ever uncounted.
+
+    socket: whose other end `enter` gets. Waits until the process is in its jail, or gone.
+    """
+
+    def __init__(self, socket_: socket.socket) -> None:
+        _, self.listeners, _, _ = socket.recv_fds(socket_, 1, 1)  # one, or none without a filter
+        self.programs = 0
+
+    def receive(self, control: socket.socket) -> bytes:
+        """The next message from `control`; counts until it is there."""
+        waiting = select.poll()
+        for each in (control.fileno(), *self.listeners):
+            waiting.register(each, select.POLLIN)
+        while True:
+            for ready, event in waiting.poll():
+                if ready == control.fileno():
+                    return control.recv(1 << 16)
+                if event & select.POLLIN:
+                    self._note(ready)
+                else:  # nobody is left to watch
+                    waiting.unregister(ready)
+
+    def _note(self, listener: int) -> None:
+        """Counts a call, and lets it go on."""
+        seen = bytearray(NOTIFICATION_BYTES)
+        with contextlib.suppress(FileNotFoundError):  # who called has been killed meanwhile
+            fcntl.ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, seen)
+            self.programs += 1
+            call = struct.unpack_from("=Q", seen)[0]
+            go_on = struct.pack("=QqiI", call, 0, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE)
+            fcntl.ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, go_on)
+
+    def close(self) -> None:
+        """Calls that still wait fail, and so do later ones."""
+        for listener in self.listeners:
+            os.close(listener)
+
+
+def _hand_over(watch_fd: int, seccomp: Filter | None) -> None:
+    """Sends the filter's listener, if it has one, and keeps nothing of it."""
+    listeners = []
+    if seccomp is not None:
+        import pyseccomp
+
+        listeners.append(pyseccomp._libseccomp.seccomp_notify_fd(seccomp._filter))
+    with socket.socket(fileno=watch_fd) as watch:
+        socket.send_fds(watch, [b"."], listeners)
+    for listener in listeners:
+        os.close(listener)
 
 
 def _fork_and_wait() -> None:

@@ -16,7 +16,7 @@ from autograder.sandbox import Learner, LearnerForged, LearnerGone, LearnerLate,
 from helpers.exercise import Case, Exercise, Observation, Tried, public_rng
 
 CHANNEL = "it wrote into the grader's channel"
-CODE = "nothing is said to have been compiled, but there is new machine code in memory"
+CODE = "nothing is said to have been compiled, but new machine code was made"
 TIME = "nothing is said to have been compiled, but it took the time of a compilation"
 PROCESSES = "it leaves processes running, whose compilations nobody counts"
 REPLACED = "something that the check rests on was replaced"
@@ -120,9 +120,9 @@ def _witnessed(
 ) -> Observation:
     """The observation, unless what was seen from outside contradicts it.
 
-    A program that XLA makes is machine code in memory and takes tens of milliseconds of CPU time,
+    A program that XLA makes is memory made executable and takes tens of milliseconds of CPU time,
     which a process can't hide from the kernel. Where none is said to have been compiled, there must
-    be no more code than before, and no time that only a compiler takes.
+    be no new code, and no time that only a compiler takes.
 
     compiling: CPU seconds of the longest case of this exercise in which something was compiled. It
     is the yardstick for time, on a slow machine as on a fast one; without it time says nothing.
@@ -133,7 +133,7 @@ def _witnessed(
     took = after.cpu_seconds - before.cpu_seconds
     if after.processes > before.processes:
         found = PROCESSES
-    elif counted <= 0 and after.code_kb > before.code_kb:
+    elif counted <= 0 and after.programs > before.programs:
         found = CODE
     elif counted <= 0 and compiling and took > max(exercise.quiet_seconds, compiling / 3):
         found = TIME

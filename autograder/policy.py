@@ -64,8 +64,9 @@ One in which Python itself lies is read-only instead.
 NAMESPACES = ("user", "mount", "pid", "ipc", "network", "uts")
 """What each learner has of its own."""
 
-NOBODY = 65534
-"""User and group of a learner's process where the grader runs as root."""
+FIRST_USER, USERS = 20_000, 40_000
+"""Users and groups of learners' processes where the grader runs as root, each its own: the limits
+on a user's processes and threads hold for each learner, and not for all that run at a time."""
 
 ROOT_KEEPS = ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL")
 """Capabilities of a warm parent that root started: to make jails, and to end what is in them."""
@@ -84,6 +85,7 @@ DENIED: Mapping[str, tuple[str, ...]] = {
         "name_to_handle_at", "personality", "quotactl", "acct", "swapon", "swapoff", "reboot",
         "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "syslog",
     ),
+    "answer system calls before the grader's filter": ("seccomp",),
     "talk to the network": ("socket", "socketpair", "connect", "bind", "listen", "accept4"),
 }  # fmt: skip
 """System calls that fail with EPERM, by what they would allow."""

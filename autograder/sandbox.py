@@ -60,13 +60,13 @@ class Usage:
 class Look:
     """What can be seen of a learner from outside its process, at one moment.
 
-    processes: how many there are, those around the learner included. code_kb: machine code in
-    their memory; each program that XLA makes adds at least one page, until it is dropped.
+    processes: how many there are, those around the learner included. programs: how often they
+    have made memory executable; XLA does so at least once for each program with code of its own.
     cpu_seconds: what they have used so far. 0 where the system does not tell.
     """
 
     processes: int
-    code_kb: int
+    programs: int
     cpu_seconds: float
 
 

@@ -76,20 +76,22 @@ def main(control_fd: int, isolated: bool, modules: Sequence[str]) -> None:
         if not message:
             return
         job = json.loads(message)
+        ours, theirs = socket.socketpair()
         child = os.fork()
         if child == 0:
             control.close()
+            ours.close()
             try:
-                be_learner(fds[0], job["chapter"], seccomp, tampering)
+                be_learner(fds[0], theirs.detach(), job["chapter"], seccomp, tampering)
             finally:
                 os._exit(1)
         os.close(fds[0])
-        _tell(control, started=True)
-        while asked := control.recv(1 << 16):
-            if "look" not in json.loads(asked):
-                break
-            _tell(control, **look(os.getpid()))
-        else:
+        theirs.close()
+        with ours, contextlib.closing(jail.Watch(ours)) as watch:
+            _tell(control, started=True)
+            while (asked := watch.receive(control)) and "look" in json.loads(asked):
+                _tell(control, **look(os.getpid()), programs=watch.programs)
+        if not asked:
             return
         _tell(control, **end_all(child))
 
@@ -103,20 +105,9 @@ def preload(modules: Sequence[str] = ()) -> None:
 
 
 def look(pid: int) -> dict[str, float]:
-    """How many processes descend from a process, their machine code and what they have used."""
+    """How many processes descend from a process, and what they have used."""
     found = _descendants(pid)
-    code_kb = sum(_code_kb(each) for each in found)
-    cpu_seconds = sum(_cpu_seconds(each) for each in found)
-    return {"processes": len(found), "code_kb": code_kb, "cpu_seconds": cpu_seconds}
-
-
-def _code_kb(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            lines = [line.split() for line in status if line.startswith(("VmExe:", "VmLib:"))]
-    except OSError:
-        return 0
-    return sum(int(line[1]) for line in lines)
+    return {"processes": len(found), "cpu_seconds": sum(_cpu_seconds(each) for each in found)}
 
 
 def end_all(child: int) -> dict[str, float]:
@@ -177,10 +168,12 @@ def _tell(control: socket.socket, **message: Any) -> None:
 # --- a learner's process -------------------------------------------------------------------------
 
 
-def be_learner(fd: int, chapter: str, seccomp: jail.Filter, tampering: "Tampering") -> None:
+def be_learner(
+    fd: int, watch_fd: int, chapter: str, seccomp: jail.Filter, tampering: "Tampering"
+) -> None:
     """Enters the jail, says so, and serves the judge until it hangs up."""
     try:
-        jail.enter(fd, seccomp)
+        jail.enter(fd, watch_fd, seccomp)
     except OSError as error:
         os.write(3, wire.encode({"jailed": False, "error": str(error)}))
         return

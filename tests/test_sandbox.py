@@ -48,6 +48,15 @@ def outcome(run):
 """
 
 
+COMPILES = """
+import gc, jax, numpy as np
+jax.monitoring.clear_event_listeners()
+for n in range({programs}):
+    jax.jit(lambda x: x * 2 + n)(np.ones(3, np.float32))
+    gc.collect()
+"""
+
+
 def test_the_environment_is_the_policys_and_nothing_else(inside):
     names = {*policy.ENVIRONMENT, "HOME", "TMPDIR", "PYTHONPATH", "XLA_FLAGS"}
     mine = {"PWD", "LC_CTYPE", "TPU_SKIP_MDS_QUERY"}  # set by bubblewrap, Python and JAX
@@ -56,8 +65,13 @@ def test_the_environment_is_the_policys_and_nothing_else(inside):
 
 
 def test_a_learner_is_nobody_in_particular(inside):
-    user = policy.NOBODY if os.getuid() == 0 else os.getuid()
-    assert inside("import os\nsaid = os.getresuid()") == str((user, user, user))
+    said = inside("import os\nsaid = *os.getresuid(), *os.getresgid(), *os.getgroups()")
+    users = {int(user) for user in said.strip("()").split(",")}
+    if os.getuid() == 0:
+        assert len(users) == 1
+        assert users.pop() in range(policy.FIRST_USER, policy.FIRST_USER + policy.USERS)
+    else:
+        assert os.getuid() in users
 
 
 @pytest.mark.parametrize("kind", ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"])
@@ -168,6 +182,14 @@ def test_a_denied_system_call_is_refused(inside, name):
     assert said == f"(-1, {errno.EPERM})"
 
 
+def test_no_filter_of_system_calls_can_be_put_before_ours(inside):
+    said = inside(
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "said = libc.prctl(22, 2, 0, 0, 0), ctypes.get_errno()"
+    )
+    assert said == f"(-1, {errno.EPERM})"
+
+
 @pytest.mark.parametrize("flag", [0x10000000, 0x00020000, 0x20000000, 0x40000000])
 def test_clone_makes_no_namespace(inside, flag):
     import pyseccomp
@@ -194,6 +216,27 @@ def test_the_number_of_processes_is_limited_and_a_fork_bomb_ends_with_its_learne
     assert _processes_under(parent.process.pid) <= 3
 
 
+STORM = """
+import threading, time
+try:
+    while True:
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+except RuntimeError:
+    pass
+"""
+
+
+def test_a_learner_that_takes_all_its_threads_takes_none_of_its_neighbours(parent):
+    greedy = parent.start("recompilation")
+    assert greedy.load([("cell", STORM)], time.monotonic() + 30) == {}
+    with WarmParent() as beside:
+        neighbour = beside.start("recompilation")
+        code = COMPILES.format(programs=1)
+        assert neighbour.load([("cell", code)], time.monotonic() + 30) == {}
+        neighbour.close()
+    greedy.close()
+
+
 def test_what_a_learner_starts_ends_with_it(parent):
     learner = parent.start("recompilation")
     daemon = (
@@ -218,6 +261,28 @@ def test_the_next_learner_finds_nothing_of_the_last(parent):
     )
     assert second.load([("cell", look)], time.monotonic() + 30) == {}
     second.close()
+
+
+def test_what_is_compiled_is_counted_from_outside_though_it_is_dropped_and_its_events_go_nowhere(
+    parent,
+):
+    learner = parent.start("recompilation")
+    seen = [learner.look().programs]
+    for code in ("import jax", COMPILES.format(programs=3), COMPILES.format(programs=0)):
+        assert learner.load([("cell", code)], time.monotonic() + 30) == {}
+        seen.append(learner.look().programs)
+    learner.close()
+    assert seen == [0, 0, 3, 3]
+
+
+def test_a_learner_that_is_ended_while_it_compiles_holds_nobody_up(parent):
+    learner = parent.start("recompilation")
+    with pytest.raises(sandbox.LearnerLate):
+        endless = COMPILES.format(programs=10**6)
+        learner.load([("cell", endless)], time.monotonic() + 3)
+    assert learner.look().programs > 3
+    learner.close()
+    assert parent.start("recompilation").close().cpu_seconds < 1
 
 
 def test_the_cpu_time_of_a_learner_that_hangs_is_known(parent):
