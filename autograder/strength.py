@@ -11,7 +11,7 @@ import random
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -189,8 +189,7 @@ def measure(
     report = Report(chapter, part)
     if chosen:
         for tried in _tried(chapter, part, chosen, report.problems, workers, told):
-            reason = listed.get(tried.mutant.id, "")
-            report.tried.append(replace(tried, equivalent=reason))
+            report.tried.append(replace(tried, equivalent=_reason(listed, tried)))
     report.tried.sort(key=lambda tried: places[tried.mutant.id])
     where = source.short(equivalent_file(chapter))
     report.problems += [f"{where}: {said}" for said in _stale(listed, places, report.tried)]
@@ -216,14 +215,33 @@ def _tried(
             yield from run(chapter, chosen, pool, problems, told)
 
 
+def _reason(listed: Mapping[str, str], tried: Tried) -> str:
+    """Why the mutant counts as equivalent, "" if it does not.
+
+    A name that ends in `*` stands for all mutants that begin so and survive, as those of the sizes
+    of example data.
+    """
+    if tried.mutant.id in listed:
+        return listed[tried.mutant.id]
+    groups = (reason for name, reason in listed.items() if _covers(name, tried.mutant.id))
+    return "" if tried.killed else next(groups, "")
+
+
+def _covers(name: str, mutant: str) -> bool:
+    return name.endswith("*") and mutant.startswith(name[:-1])
+
+
 def _stale(
-    listed: Mapping[str, str], known: Container[str], tried: Sequence[Tried]
+    listed: Mapping[str, str], known: Collection[str], tried: Sequence[Tried]
 ) -> Iterator[str]:
     """What is wrong with the list of equivalent mutants."""
     killed = {each.mutant.id: each.by for each in tried if each.killed}
     for name, reason in listed.items():
-        if name not in known:
+        covered = [mutant for mutant in known if _covers(name, mutant)]
+        if name not in known and not covered:
             yield f"no mutant is called {name!r} now: take it out"
+        elif covered and all(mutant in killed for mutant in covered):
+            yield f"{name!r}: all of them are killed: take it out"
         elif name in killed:
             yield f"{name!r} is killed by {killed[name]}: take it out"
         elif not reason:
