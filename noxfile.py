@@ -24,6 +24,7 @@ THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LOCK, KAULDRON_LOCK = "requirements.lock", "requirements-kauldron.lock"
 KAULDRON = "08_kauldron_tour"
 SAMPLE_CLASS = "tests/sample_class/submitted"
+MEASURED = "build/measured"  # the book's page of measurements is made of what is here
 
 nox.needs_version = ">=2026.4"
 nox.options.default_venv_backend = "none"  # _environment() makes the environments: see there
@@ -84,6 +85,12 @@ class Environment:
         """Whether `-s kauldron` was run for it."""
         places = "lib/*/site-packages/kauldron", "Lib/site-packages/kauldron"
         return any(path for place in places for path in (ROOT / self.folder).glob(place))
+
+    @property
+    def jax(self) -> str:
+        """The version of JAX in it."""
+        (found,) = (ROOT / self.folder).glob("[Ll]ib/**/site-packages/jax-*.dist-info")
+        return found.name.removeprefix("jax-").removesuffix(".dist-info")
 
     def make(self, python: str) -> None:
         """Make the environment where there is none, and install whatever changed since."""
@@ -188,7 +195,8 @@ def strength(session: nox.Session) -> None:
     """Count the changes to taught code and reference answers that go unnoticed; `-- CHAPTER`."""
     environment = _environment(session)
     environment.env |= CPU
-    environment.run("autograder", "strength", *session.posargs)
+    kept = [] if session.posargs else ["--json", f"{MEASURED}/strength.json"]
+    environment.run("autograder", "strength", *kept, *session.posargs)
 
 
 @nox.session
@@ -267,7 +275,9 @@ def _chapters_on(python: str) -> None:
         # without the library its chapter explains itself and skips the rest: nothing to compare
         skipped = [] if environment.has_kauldron else [path for path in whole if KAULDRON in path]
         if compared := [path for path in whole if path not in skipped]:
-            environment.run("pytest", "--nbval", *options, *compared)
+            kept = f"--junitxml={MEASURED}/chapters-{python}.xml"
+            named = f"junit_suite_name=Python {python}, JAX {environment.jax}"
+            environment.run("pytest", "--nbval", *options, kept, "-o", named, *compared)
         if skipped:
             environment.run("pytest", "--nbval-lax", *options, *skipped)
 

@@ -144,6 +144,7 @@ def strength(
 def write_json(path: Path, data: object) -> None:
     """Writes a file; one that can't be written ends the command with code 2."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         fail(f"can't write {path}: {error.strerror}")

@@ -13,9 +13,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import results
 from rich.console import Console
 from rich.table import Table
 
@@ -165,6 +166,8 @@ def main(students: list[str]) -> int:
     }
     for promise, kept in promises.items():
         console.print(f"{'✅' if kept else '❌'} {promise}")
+    ways_cost = {name: asdict(cost) for name, cost in costs.items()}
+    results.save("bench", chapter=CHAPTER.slug, submissions=len(students), ways=ways_cost)
     return 0 if all(promises.values()) else 1
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from sphinx.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "book")]  # the modules that are described; pages.py
+sys.path[:0] = [str(ROOT), str(ROOT / "book")]  # the modules that are described; the book's own
 
 
 def repository() -> str:
@@ -46,6 +46,7 @@ root_doc = "README"
 include_patterns = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "docs/*.md", "chapters/*.ipynb"]
 include_patterns += ["book/**.md", "book/**.rst"]
 exclude_patterns = [".*", "build", "book/templates"]
+measured = str(ROOT / "build" / "measured")  # what tests and benches found: see measured.py
 nitpicky = True
 # a type that has no page here is no link: other projects' names would be a download
 nitpick_ignore_regex = [("py:.*", ".*")]

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NoReturn
 
+import measured
 import nbformat
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -68,9 +69,16 @@ def _formula(translator: Any, node: nodes.math | nodes.math_block) -> NoReturn:
     raise nodes.SkipNode
 
 
-def _forget_modules(app: Sphinx, config: Any) -> None:
-    """The page of a module that was renamed would stay, and stand nowhere in the contents."""
-    shutil.rmtree(Path(app.confdir, "api"), ignore_errors=True)  # autosummary writes it anew
+def _make_pages(app: Sphinx, config: Any) -> None:
+    """Those that nobody writes. The page of a module that was renamed would stay: all goes first.
+
+    autosummary writes `api`.
+    """
+    for folder in ("api", "made"):
+        shutil.rmtree(Path(app.confdir, folder), ignore_errors=True)
+    made = Path(app.confdir, "made")
+    made.mkdir()
+    measured.page(Path(config.measured), made)
 
 
 def _only_backticks(
@@ -95,7 +103,8 @@ def _add_index(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
-    app.connect("config-inited", _forget_modules)
+    app.add_config_value("measured", "", "env", str)
+    app.connect("config-inited", _make_pages)
     app.connect("autodoc-process-docstring", _only_backticks, priority=400)  # napoleon: 500
     app.connect("source-read", _add_contents)
     app.connect("build-finished", _add_index)

@@ -1,6 +1,7 @@
 """The book, built once: no warning, no link that leads nowhere, nothing that asks another host."""
 
 import functools
+import json
 import os
 import re
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
+import nbformat
 import pytest
 from chromium import barriers, keep_picture, needs_chromium, opened
+from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser
 
 from autograder import course
@@ -27,10 +30,10 @@ PAGES = ["index.html", CHAPTER, "book/api/helpers.oracle.html"]
 pytestmark = pytest.mark.slow
 
 
-def sphinx(out: Path, repository: str) -> subprocess.CompletedProcess[str]:
+def sphinx(out: Path, repository: str, *more: str) -> subprocess.CompletedProcess[str]:
     """The book's session, but for the folder that it writes to."""
     command = [sys.executable, "-m", "sphinx", "-c", "book", "-d", str(out / "doctrees")]
-    command += ["--fail-on-warning", "--keep-going", "--quiet", ".", str(out / "html")]
+    command += ["--fail-on-warning", "--keep-going", "--quiet", *more, ".", str(out / "html")]
     own = {"COURSE_REPOSITORY": repository, "JAX_PLATFORMS": "cpu"}
     return subprocess.run(
         command, cwd=ROOT, env=os.environ | own, capture_output=True, text=True, check=False
@@ -38,10 +41,35 @@ def sphinx(out: Path, repository: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What sessions leave in build/measured: nbval's own report, and numbers like the bench's."""
+    folder = tmp_path_factory.mktemp("results")
+    (folder / "chapters").mkdir()
+    code = [new_code_cell("1 + 1"), new_code_cell("assert False")]
+    nbformat.write(new_notebook(cells=code), folder / "chapters" / "00_start.ipynb")
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval-lax"]
+    run += ["--nbval-current-env", "-o", "junit_suite_name=Python 3.11, JAX 0.10.2", "chapters"]
+    run += ["--rootdir", ".", "--junitxml=chapters-3.11.xml"]
+    subprocess.run(run, cwd=folder, capture_output=True, check=False)
+    cost = {"cpu_seconds": 1.25, "wall_seconds": 1.5, "peak_mb": 180.4}
+    ways = {"autograder grade": cost, "nbgrader autograde": {**cost, "cpu_seconds": 25}}
+    where = {"day": "2026-11-30", "processors": 2}
+    bench = {**where, "chapter": "01_recompilation", "submissions": 5, "ways": ways}
+    (folder / "bench.json").write_text(json.dumps(bench))
+    each = {"students": 1000, "cpu_seconds": 1.3, "wall_seconds": 0.7, "busy": 0.934}
+    (folder / "scale.json").write_text(
+        json.dumps({**where, "classes": [{**each, "grader_mb": 190.2}]})
+    )
+    report = {"chapter": "01_recompilation", "part": "text", "mutants": 74, "equivalent": 4}
+    (folder / "strength.json").write_text(json.dumps([{**report, "killed": 66, "share": 0.9429}]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def book(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All of it, built once."""
     out = tmp_path_factory.mktemp("book")
-    built = sphinx(out, REPOSITORY)
+    built = sphinx(out, REPOSITORY, "-D", f"measured={results}")
     assert built.stderr == ""
     assert built.returncode == 0
     return out / "html"
@@ -133,6 +161,27 @@ def test_a_section_that_the_prose_names_is_a_link(book: Path) -> None:
 
 
 # --- the repository's address --------------------------------------------------------------------
+
+
+def test_what_was_measured_stands_in_tables_and_a_figure(book: Path) -> None:
+    html = text_of(book / "book/made/measured.html")
+    rows = [re.findall(r"<p>(.*?)</p>", row) for row in re.findall(r"(?s)<tr.*?</tr>", html)]
+    plain = [" ".join(re.sub(r"<.*?>", "", cell) for cell in row) for row in rows]
+    assert any(re.fullmatch(r"00_start ❌ 1 of 2 cells, \d+ s", row) for row in plain), plain
+    assert "nbgrader autograde 25.00 1.50 180 20.0" in plain
+    assert "1000 1.30 0.70 93% 190" in plain
+    assert "01_recompilation text 74 4 66 94.3%" in plain
+    (picture,) = re.findall(r'<img alt="(Bars: [^"]*)"[^>]*src="([^"]*cost\.png)"', html)
+    assert (book / "book/made" / picture[1]).resolve().exists()
+
+
+def test_what_was_not_measured_is_named_with_its_command(tmp_path: Path) -> None:
+    measure = "import pathlib, measured; here = pathlib.Path(); measured.page(here / 'no', here)"
+    env = os.environ | {"PYTHONPATH": f"{ROOT / 'book'}{os.pathsep}{ROOT}"}
+    subprocess.run([sys.executable, "-c", measure], cwd=tmp_path, env=env, check=True)
+    said = (tmp_path / "measured.md").read_text()
+    commands = ["chapters", "bench", "bench -- scale 10 100 1000", "strength"]
+    assert re.findall(r"`uv run noxfile.py -s (.*?)`", said) == commands
 
 
 def repository(**env: str) -> subprocess.CompletedProcess[str]:
