@@ -87,7 +87,8 @@ class Exercise:
         points: earned in full when every property holds.
         difficulty, importance: 1 to 3. minutes: for a learner who has read the section.
         seconds: wall-clock deadline of the whole exercise in the grader, loading included; longer
-            on a machine that has other work (`autograder.judge.crowding`).
+            on a machine that has other work (`autograder.judge.crowding`). At least five times what
+            any right answer of the bank takes.
         quiet_seconds: CPU time that a case takes at most in which nothing is compiled (`counted`).
     """
 
@@ -99,7 +100,7 @@ class Exercise:
     difficulty: int = 1
     importance: int = 2
     minutes: int = 10
-    seconds: float = 30.0
+    seconds: float = 10.0
     quiet_seconds: float = 0.06
 
     @property

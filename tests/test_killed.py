@@ -19,8 +19,8 @@ from autograder.problems import UsageError
 from autograder.verdicts import NAME
 
 HERE = ROOT / "tests" / "sample_class"
-SUBMITTED = HERE / "submitted"
-STUDENTS = sorted(path.name for path in SUBMITTED.iterdir())
+STUDENTS = sorted(path.name for path in (HERE / "submitted").iterdir() if path.name != "ivan")
+"""All but one who loops for ever, which `test_sample_class` waits for."""
 
 pytestmark = pytest.mark.slow
 
@@ -34,11 +34,12 @@ def marks(path: Path) -> dict[tuple[str, str], tuple[float, str]]:
         }
 
 
-EXPECTED = {k: v for path in (HERE / "expected").glob("*.csv") for k, v in marks(path).items()}
+EXPECTED = {k: v for n in STUDENTS for k, v in marks(HERE / "expected" / f"{n}.csv").items()}
+SUBMITTED = [HERE / "submitted" / name for name in STUDENTS]
 
 
 def start(out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "autograder", "grade", str(SUBMITTED), "--out", str(out)]
+    command = [sys.executable, "-m", "autograder", "grade", *map(str, SUBMITTED), "--out", str(out)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
@@ -83,12 +84,12 @@ def test_a_killed_grader_and_a_killed_warm_parent_change_no_mark(tmp_path):
 def test_a_cluster_that_is_not_there_or_has_no_worker_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "SECONDS", 1)
     with pytest.raises(UsageError, match="no Dask scheduler answers at tcp://127"):
-        grade([SUBMITTED], tmp_path / "a", Plan(cluster="tcp://127.0.0.1:1"))
+        grade(SUBMITTED, tmp_path / "a", Plan(cluster="tcp://127.0.0.1:1"))
     with (
         LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as empty,
         pytest.raises(UsageError, match="has no worker"),
     ):
-        grade([SUBMITTED], tmp_path / "b", Plan(cluster=empty.scheduler_address))
+        grade(SUBMITTED, tmp_path / "b", Plan(cluster=empty.scheduler_address))
     assert not list(tmp_path.iterdir())
 
 
@@ -104,9 +105,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_marks(tmp_path):
                 lost.append(next(iter(workers.workers.values())).pid)
                 os.kill(lost[0], signal.SIGKILL)
 
-        summary = grade(
-            [SUBMITTED], tmp_path, Plan(cluster=workers.scheduler_address), lose_a_worker
-        )
+        summary = grade(SUBMITTED, tmp_path, Plan(cluster=workers.scheduler_address), lose_a_worker)
     assert lost
     assert len(summary.marked) == len(STUDENTS)
     assert marks(tmp_path / "marks.csv") == EXPECTED

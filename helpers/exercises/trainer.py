@@ -565,6 +565,7 @@ class ExactResume(Exercise):
     id = "9.5"
     title = "A resume that equals never having stopped"
     answer = ("rows_of", "pack", "unpack")
+    seconds = 20.0
     properties = {
         "epochs": Property("deals every row once an epoch, in full batches", 1, "9.10"),
         "orders": Property("has an order of its own for each epoch and seed", 1, "9.10"),
