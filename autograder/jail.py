@@ -37,6 +37,7 @@ PROT_EXEC, MAP_ANONYMOUS = 4, 0x20
 SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND = 0xC0502100, 0xC0182101
 SECCOMP_USER_NOTIF_FLAG_CONTINUE = 1
 NOTIFICATION_BYTES = 80
+NOTIFIES = 6  # libseccomp's level of Linux 5.7; CONTINUE came with 5.5
 
 Filter = Any
 """A `pyseccomp.SyscallFilter`; the library has no type to name without its C part."""
@@ -152,10 +153,11 @@ def apply_limits(limits: Mapping[str, int]) -> None:
             resource.setrlimit(getattr(resource, name), (value, value))
 
 
-def seccomp_filter() -> Filter:
+def seccomp_filter(watched: bool = True) -> Filter:
     """The filter of `policy.DENIED`, which also tells a `Watch` of new machine code.
 
-    Raises ImportError or RuntimeError without libseccomp.
+    watched: False for one that doesn't, as on a Linux before 5.7. Raises ImportError or
+    RuntimeError without libseccomp.
     """
     import pyseccomp
 
@@ -170,6 +172,8 @@ def seccomp_filter() -> Filter:
     allow_all_but.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
     filters = pyseccomp.Arg(0, pyseccomp.EQ, PR_SET_SECCOMP)
     allow_all_but.add_rule(refuse, "prctl", filters)
+    if not watched or pyseccomp.get_api() < NOTIFIES:
+        return allow_all_but
     executable = pyseccomp.Arg(2, pyseccomp.MASKED_EQ, PROT_EXEC, PROT_EXEC)
     of_no_file = pyseccomp.Arg(3, pyseccomp.MASKED_EQ, MAP_ANONYMOUS, MAP_ANONYMOUS)
     allow_all_but.add_rule(pyseccomp.NOTIFY, "mprotect", executable)
@@ -224,14 +228,14 @@ class Watch:
 
 def _hand_over(watch_fd: int, seccomp: Filter | None) -> None:
     """Sends the filter's listener, if it has one, and keeps nothing of it."""
-    listeners = []
+    listener = -1
     if seccomp is not None:
         import pyseccomp
 
-        listeners.append(pyseccomp._libseccomp.seccomp_notify_fd(seccomp._filter))
+        listener = pyseccomp._libseccomp.seccomp_notify_fd(seccomp._filter)
     with socket.socket(fileno=watch_fd) as watch:
-        socket.send_fds(watch, [b"."], listeners)
-    for listener in listeners:
+        socket.send_fds(watch, [b"."], [listener] if listener >= 0 else [])
+    if listener >= 0:
         os.close(listener)
 
 

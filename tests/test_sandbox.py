@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -273,6 +274,28 @@ def test_what_is_compiled_is_counted_from_outside_though_it_is_dropped_and_its_e
         seen.append(learner.look().programs)
     learner.close()
     assert seen == [0, 0, 3, 3]
+
+
+UNWATCHED = """
+import os, socket
+from autograder import jail
+ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    ours.close()
+    jail._prctl(jail.PR_SET_NO_NEW_PRIVS, 1)
+    seccomp = jail.seccomp_filter(watched=False)
+    seccomp.load()
+    jail._hand_over(theirs.detach(), seccomp)
+    os._exit(0)
+theirs.close()
+watch = jail.Watch(ours)
+print(watch.listeners, watch.programs, os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_where_the_kernel_tells_of_no_code_nothing_waits_for_it():
+    ran = subprocess.run([sys.executable, "-c", UNWATCHED], capture_output=True, text=True)
+    assert ran.stdout == "[] 0 0\n", ran.stderr
 
 
 def test_a_learner_that_is_ended_while_it_compiles_holds_nobody_up(parent):
