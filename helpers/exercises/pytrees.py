@@ -553,6 +553,7 @@ class MaskByPath(Exercise):
             ["other/norm.1/*", "slow"],
         ]
         yield Case("labels, with `?`", transformer(), rules, "frozen")
+        yield Case("no default given", transformer(), [["*/w", True]], None, about=["default"])
         rules = [["*", True], ["*/b", False]]
         yield Case(
             "a pattern in the shade of another", transformer(), rules, False, about=["unmatched"]
@@ -575,8 +576,9 @@ class MaskByPath(Exercise):
 
         def run(params: Tree) -> Any:  # while tracing, as inside a jitted step
             pairs = [(pattern, value) for pattern, value in rules]
+            more = () if default is None else (default,)
             try:
-                mask = mask_by_path(params, pairs, default)
+                mask = mask_by_path(params, pairs, *more)
             except (ValueError, KeyError, LookupError) as error:
                 found["error"], found["text"] = type(error).__name__, str(error)[:500]
                 return jnp.zeros(())
@@ -596,7 +598,8 @@ class MaskByPath(Exercise):
         return {**seen, "text": rules[-1][0] in seen.get("text", "")}
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
-        plan, rules, default = case
+        plan, rules, given = case
+        default = False if given is None else given
         leaf_paths = ["/".join(path) for path, _ in walk(plan)]
         fits = {
             pattern: [fnmatch.fnmatchcase(path, pattern) for path in leaf_paths]
@@ -746,9 +749,9 @@ class OwnContainer(Exercise):
             shape = [left.shape[0], right.shape[1]]
             yield same_shape("leaves", seen["shape"], shape)
         elif task == "static":
-            for name, want in (("twin", True), ("smaller", True), ("other scale", False)):
+            for name, hint in STRUCTURES.items():
                 words = "equal structures", "different structures"
-                yield either("static", seen[name], want, *words, hint=STRUCTURES[name])
+                yield either("static", seen[name], name != "other scale", *words, hint=hint)
             hint = "Inside jit, `matrix.scale` is a Python number."
             yield expect.equal("static", seen["scale"], scale, hint=hint)
         elif task == "refuses":
@@ -775,6 +778,7 @@ STRUCTURES = {
     "twin": "Two matrices of equal scale have equal structures.",
     "smaller": "The structure does not know sizes: those are the leaves' own.",
     "other scale": "Another scale is another structure.",
+    "no scale": "Where none is given, the scale is 1.",
 }
 
 
@@ -827,6 +831,7 @@ def compared_matrices(
         "twin": alike(matrix, low_rank(left + 1, right, float(str(scale)))),
         "smaller": alike(matrix, low_rank(left[:2], right[:, :2], scale)),
         "other scale": alike(matrix, low_rank(left, right, scale + 1)),
+        "no scale": alike(low_rank(left, right), low_rank(left, right, 1.0)),
         "scale": inside[0],
     }
 
@@ -945,13 +950,16 @@ MIXED = ("a", "step", "empty", "on", "w")
 
 
 def numbers_of(rng: np.random.Generator, names: Sequence[str]) -> dict[str, Array]:
-    """Arrays of these names; floats are exact in bfloat16, and the key is its data."""
+    """Arrays of these names: "w" needs all digits of float32, "m" and "a" are exact in bfloat16.
+
+    The key is its data.
+    """
 
     def eighths(*shape: int) -> Array:
         return (rng.integers(-127, 128, shape) / 8).astype(np.float32)
 
     arrays = {
-        "w": eighths(2, 3),
+        "w": eighths(2, 3) + np.float32(2.0**-19),
         "m": eighths(4),
         "a": eighths(),
         "empty": eighths(0, 2),

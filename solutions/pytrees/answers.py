@@ -2490,3 +2490,33 @@ def from_vector(vector, like):
         else:
             new.append(leaf)
     return jax.tree.unflatten(structure, new)
+
+
+# %% 7.5 wrong: in the dtype of the first leaf
+# The first leaf may be float16: what goes through it has three digits, whatever dtype it gets
+# afterwards. Convert each leaf to float32.
+# see: 7.13
+def _is_float(leaf):
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def to_vector(tree):
+    floats = [leaf for leaf in jax.tree.leaves(tree) if _is_float(leaf)]
+    parts = [leaf.astype(floats[0].dtype).ravel() for leaf in floats]
+    return jnp.concatenate([jnp.zeros(0), *parts])
+
+
+def from_vector(vector, like):
+    leaves, structure = jax.tree.flatten(like)
+    total = sum(leaf.size for leaf in leaves if _is_float(leaf))
+    if vector.shape != (total,):
+        raise ValueError(f"{vector.shape} numbers for {total}")
+    new, start = [], 0
+    for leaf in leaves:
+        if _is_float(leaf):
+            part = vector[start : start + leaf.size]
+            new.append(part.reshape(leaf.shape).astype(leaf.dtype))
+            start += leaf.size
+        else:
+            new.append(leaf)
+    return jax.tree.unflatten(structure, new)

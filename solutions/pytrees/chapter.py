@@ -102,6 +102,7 @@ again = jax.tree.unflatten(structure, leaves)
 print(structure)
 print(len(leaves), "leaves:", [leaf.shape for leaf in leaves])
 assert len(leaves) == structure.num_leaves == 6
+assert [leaf.shape for leaf in leaves] == [(3,), (8, 3), (8,), (4, 8), (8,), (8, 8)]
 assert again["layers"][1]["w"] is model["layers"][1]["w"]
 assert jax.tree.structure(again) == structure
 
@@ -285,7 +286,8 @@ assert zeros["w"].shape == (4, 8) and zeros["b"].shape == (8,)
 planned = jax.eval_shape(lambda p: jax.tree.map(jnp.square, p), model)
 made = jax.tree.map(lambda plan: np.zeros(plan.shape, plan.dtype), planned)
 print(planned["head"])
-assert jax.tree.map(np.shape, made) == jax.tree.map(np.shape, model)
+for plan, leaf in zip(jax.tree.leaves(made), jax.tree.leaves(model), strict=True):
+    assert (plan.shape, plan.dtype) == (leaf.shape, leaf.dtype)
 
 # %% [markdown]
 # ❌ **`None` is a container with nothing in it.** So it is no leaf: it is not counted, `map` walks
@@ -798,8 +800,8 @@ error = show_error(jax.tree.map, np.add, a_layer(), a_layer(), expect=ValueError
 # %% [markdown]
 # ❌ **And a static object that compares by identity is always another one.** Chapter 01 has the
 # whole story (§1.7 there); here is its form for trees. A plain class without `__eq__` equals
-# itself alone, so two states made in the same way don't even fit each other. A frozen dataclass
-# compares by value.
+# itself alone, so two states made in the same way don't even fit each other, and a jitted function
+# is traced for each. A frozen dataclass compares by value.
 
 
 # %% tags=["given"]
@@ -821,8 +823,11 @@ class Valued:
 for settings in (Plain, Valued):
     one, two = (ClassState(1, 0, name=settings(8)) for _ in range(2))
     fits = jax.tree.structure(one) == jax.tree.structure(two)
-    print(f"{settings.__name__:7} two states with equal settings fit: {fits}")
-    assert fits == (settings is Valued)
+    traces = TraceCounter(lambda state: state.params * state.name.width)
+    jitted = jax.jit(traces)
+    assert jitted(one) == jitted(two) == 8
+    print(f"{settings.__name__:7} equal settings, two states fit: {fits}, traces: {traces.count}")
+    assert (fits, traces.count) == ((True, 1) if settings is Valued else (False, 2))
 
 # %% [markdown]
 # A NamedTuple has no static fields, but it can hold a *node* that is static as a whole: a class
@@ -855,7 +860,7 @@ def squared_error(params, x, y):
 
 
 x = np.float32([[1, 0], [0, 1], [1, 1]])
-y = np.zeros((3, 2), np.float32)
+y = np.float32([[1, 0], [0, 2], [3, 0]])
 
 # %% tags=["claim"]
 error = show_error(
@@ -881,8 +886,8 @@ assert moments_slopes == [0, 0]
 assert len(jax.tree.leaves(whole)) == len(jax.tree.leaves(state))
 
 # %% [markdown]
-# ✅ Differentiate a function of the parameters, and put the new ones into the state by `replace`.
-# This is the library's step, without the comments:
+# ✅ Differentiate a function of the parameters, and put the new ones into the state by `replace`:
+# a frozen one can't be changed in any other way. This is the library's step, without the comments:
 
 
 # %% tags=["claim"]
@@ -900,6 +905,7 @@ print(f"loss {loss:.4f}, step {new.step}, the old state is at step {state.step}"
 assert_close(loss, np.mean(error64**2), rtol=1e-6)
 assert_close(new.params.b, b - 0.01 * (np.sign(error64.sum(0)) + 1e-4 * b), rtol=1e-5)
 assert (new.step, state.step) == (1, 0)
+assert refused(lambda: setattr(state, "step", 1)) and refused(lambda: setattr(dense, "w", 0))
 
 # %% [markdown]
 # **The state must come back as it went in**: the same structure, the same shapes, the same dtypes.
@@ -1081,9 +1087,11 @@ planned = jax.eval_shape(init_language_model)
 listed = [(name_of(path), leaf.shape) for path, leaf in jax.tree.leaves_with_path(planned)]
 for name, shape in listed[:3]:
     print(f"{name:24} {shape}")
-print(f"… {len(listed)} in all")
+numbers = sum(math.prod(shape) for _, shape in listed)
+print(f"… {len(listed)} in all, {numbers:,} numbers")
 assert listed[0] == ("blocks/0/attention/out", (512, 512))
 assert len(listed) == 6 * 5 + 2
+assert numbers == 32_000 * 512 + 6 * (3 + 1 + 4 + 4) * 512**2 + (6 + 1) * 512
 assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(planned))
 
 # %% tags=["figure"]
@@ -1194,7 +1202,7 @@ def parameter_table(params):
 
 # %% tags=["given"]
 def run(mask, steps=100):
-    """The norm's scale after each step of AdamW with gradients of zero."""
+    """The parameters after each step of AdamW with gradients of zero."""
     params = {"norm": {"scale": np.ones(4, np.float32)}, "w": np.ones((4, 4), np.float32)}
     optimizer = adamw(0.1, weight_decay=0.1, mask=mask)
     zeros, opt_state = jax.tree.map(np.zeros_like, params), optimizer.init(params)
@@ -1203,18 +1211,21 @@ def run(mask, steps=100):
         params, opt_state = carry
         updates, opt_state = optimizer.update(zeros, opt_state, params)
         params = apply_updates(params, updates)
-        return (params, opt_state), params["norm"]["scale"][0]
+        return (params, opt_state), params
 
     start = jax.tree.map(jnp.asarray, (params, opt_state))
-    return np.asarray(jax.jit(lambda c: jax.lax.scan(one, c, None, steps)[1])(start))
+    return jax.jit(lambda c: jax.lax.scan(one, c, None, steps)[1])(start)
 
 
 # %% tags=["claim"]
-scales = {"no mask": run(None), "masked": run({"norm": {"scale": False}, "w": True})}
+runs = {"no mask": run(None), "masked": run({"norm": {"scale": False}, "w": True})}
+scales = {name: params["norm"]["scale"][:, 0] for name, params in runs.items()}
 for name, scale in scales.items():
     print(f"{name:8} the scale after 100 steps: {scale[-1]:.3f}")
-assert_close(scales["no mask"][-1], 0.99**100, rtol=1e-4)
+decay = 0.99 ** np.arange(1, 101)
+assert_close(scales["no mask"], decay, rtol=1e-4)
 assert_equal(scales["masked"], np.ones(100))
+assert_close(runs["masked"]["w"][:, 0, 0], decay, rtol=1e-4)
 
 # %% tags=["figure"]
 fig, ax = figure("Without a mask, decay takes most of the norm's scale", "step", "scale")
@@ -1432,7 +1443,11 @@ jax.tree_util.register_pytree_with_keys(Interval, take_apart, put_together)
 
 interval = Interval(np.float32([0, 2]), np.float32([1, 3]))
 print([name_of(path) for path, _ in jax.tree.leaves_with_path(interval)])
-assert_equal(jax.jit(Interval.contains)(interval, np.float32([1, 4])), [True, False])
+points = np.float32([-1, 0, 0.5, 1, 2])
+for closed in (True, False):
+    inside = jax.jit(Interval.contains)(Interval(0.0, 1.0, closed), points)
+    assert_equal(inside, [False, closed, True, closed, False])
+assert Interval(1.0, 1.0).contains(1.0)
 shapes = jax.tree.map(np.shape, interval)
 assert (shapes.low, shapes.high, shapes.closed) == ((2,), (2,), True)
 error = show_error(Interval, np.ones(1), np.zeros(1), expect=ValueError, contains="above high")
@@ -1650,7 +1665,7 @@ def from_vector(vector, like):
     """The tree `like`, with the numbers of its floating leaves from the vector."""
     ### BEGIN SOLUTION
     floats = [leaf for leaf in jax.tree.leaves(like) if _floating(leaf)]
-    ends = np.cumsum([leaf.size for leaf in floats], dtype=int)
+    ends = np.cumsum([leaf.size for leaf in floats])
     if vector.shape != (sum(leaf.size for leaf in floats),):
         raise ValueError(f"a vector of shape {vector.shape} for {ends[-1:]} numbers")
     parts = iter(jnp.split(vector, ends[:-1]))

@@ -35,6 +35,7 @@
 # | 💡 | a rule to keep |
 
 # %% tags=["setup"]
+import os
 import re
 import tempfile
 import time
@@ -131,13 +132,16 @@ def milliseconds(fn, batches):
 
 
 # %% tags=["claim", "nbval-ignore-output"]
+begin = time.perf_counter()
 steady = milliseconds(jax.jit(lambda x: score(weights, x)), requests([32] * 20))
 ragged = milliseconds(jax.jit(lambda x: score(weights, x)), requests(range(1, 21)))
+elapsed = 1e3 * (time.perf_counter() - begin)
 
 ratio = np.median(ragged) / np.median(steady)
 print(f"one size: {np.median(steady):7.3f} ms a call, after the first of {steady[0]:.0f} ms")
 print(f"20 sizes: {np.median(ragged):7.3f} ms a call, {ratio:.0f} times as long")
 assert ratio > 20
+assert sum(steady) + sum(ragged) <= elapsed
 
 # %% tags=["figure", "nbval-ignore-output"]
 fig, ax = figure("Every new batch size waits for a compiler", "request", "time (ms, log scale)")
@@ -785,7 +789,7 @@ assert isinstance(error, AssertionError)
 # In production you would rather serve slowly than not at all. With `on_excess="warn"` the budget
 # writes a `RuntimeWarning` and goes on. As a decorator it gives *each call* a fresh budget of
 # its own, which is right for a step that must not compile, and wrong for a loop that may do so
-# once.
+# once. A negative limit, and any third word for `on_excess`, is refused on the spot.
 
 
 # %% tags=["claim"]
@@ -807,6 +811,8 @@ assert str(caught[0].message).startswith("step: budget of 0 compilations exceede
 (seven_rows,) = requests([7])
 show_error(compile_budget(0)(guarded), seven_rows, expect=CompileBudgetExceeded, lines=0)
 assert count_compiles(compile_budget(0)(guarded), seven_rows) == 0  # the next call is fine
+for limit, on_excess in ((-1, "raise"), (0, "ignore")):
+    show_error(CompileBudget, limit, on_excess, expect=ValueError, lines=0)
 
 # %% [markdown]
 # ❌ Two budgets that never fail. The first is opened after the warm-up has served the very
@@ -1340,11 +1346,13 @@ with tempfile.TemporaryDirectory() as folder, programs_kept_in(folder):
         jax.jit(deep)(square)
         jax.clear_caches()
         jax.jit(deep)(square)
+    kept = os.listdir(folder)
 
 compiled, loaded = (1e3 * duration for duration in counter.durations)
 print(f"counted {counter.count} times: compiled in {compiled:.0f} ms, loaded in {loaded:.0f} ms")
 assert counter.count == 2
 assert loaded < compiled
+assert any(name.startswith("jit_deep") for name in kept)
 
 # %% [markdown]
 # 💡 **If the shapes are known at start-up, so are the programs.**
