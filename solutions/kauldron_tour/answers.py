@@ -145,6 +145,28 @@ def training_config():
     return cfg
 
 
+# %% 8.1 wrong: the optimizer has an equal schedule of its own
+# Both follow the three numbers, for they were written twice. Put another schedule in the place of the
+# first, and the optimizer does not notice. Refer to it: `learning_rate=cfg.ref.schedule`.
+# see: 8.3
+def training_config():
+    cfg = konfig.ConfigDict({"num_train_steps": 100, "peak": 0.1, "warmup": 0.1})
+
+    def schedule():
+        return optax_cfg.warmup_cosine_decay_schedule(
+            init_value=0.0,
+            peak_value=cfg.ref.peak,
+            warmup_steps=konfig.ref_fn(
+                lambda n, f: round(n * f), cfg.ref.num_train_steps, cfg.ref.warmup
+            ),
+            decay_steps=cfg.ref.num_train_steps,
+        )
+
+    cfg.schedule = schedule()
+    cfg.optimizer = optax_cfg.sgd(learning_rate=schedule())
+    return cfg
+
+
 # %% 8.1 wrong: the optimizer runs at the peak
 # `learning_rate=cfg.ref.peak` is a constant rate: there is a schedule in the config, and nothing
 # uses it.

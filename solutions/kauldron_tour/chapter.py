@@ -327,12 +327,13 @@ print("shared before JSON, shared after")
 #   The rate rises in a line from 0 to `peak` in the first `round(num_train_steps * warmup)` steps,
 #   and falls from there, in half a cosine, to 0 at step `num_train_steps`. (optax counts
 #   `decay_steps` from the start of the run.)
-# - `optimizer`: a description of `optax.sgd` that uses this schedule.
+# - `optimizer`: a description of `optax.sgd` that refers to this schedule: where `cfg.schedule` is
+#   replaced by the description of another one, it uses that.
 #
-# The check changes some of the three numbers of the config it got, resolves `schedule` and
-# `optimizer`, and compares their rates with float64 at several steps; in one case it sends the
-# changed config through JSON first. Each call returns a config of its own. `optax_cfg` and `konfig`
-# are those of this notebook.
+# The check changes some of the three numbers of the config it got, or replaces its schedule. Then
+# it resolves `schedule` and `optimizer`, and compares their rates with float64 at several steps; in
+# one case it sends the changed config through JSON first. Each call returns a config of its own.
+# `optax_cfg` and `konfig` are those of this notebook.
 
 
 # %% tags=["starter"] exercise="8.1"

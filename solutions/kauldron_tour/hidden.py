@@ -63,7 +63,9 @@ class HiddenKeyPath(KeyPath):
         batch, aux = context["batch"], context["aux"]
         name, inside = f"layer {int(rng.integers(10, 99))}.a]b", int(rng.integers(3, 99))
         aux[name] = [[1], [2, inside]]
+        context["t"] = [inside]
         there = {
+            "t[0]": inside,
             f"aux['{name}'][-1][1]": inside,
             f'aux["{name}"][0][0]': 1,
             "params.layers[-2].bias": first["bias"],

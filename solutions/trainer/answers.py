@@ -286,6 +286,27 @@ def accumulated_grad(loss, params, batch, rows):
     return value, jax.tree.map(lambda g, p: g.astype(p.dtype), grads, params)
 
 
+# %% 9.1 wrong: a batch is a dict with an x
+# Nothing says that the batch has an "x": it is a pytree, which may be one array, a tuple, or a dict with
+# other keys. Any of its leaves knows the number of rows.
+# see: 9.3
+def accumulated_grad(loss, params, batch, rows):
+    n = len(batch["x"])
+    full = n // rows
+
+    def add(sums, part):
+        share = len(part["x"]) / n
+        found = jax.value_and_grad(loss)(params, part)
+        return jax.tree.map(lambda s, x: s + share * x.astype(s.dtype), sums, found), None
+
+    sums = (jnp.zeros(()), jax.tree.map(lambda p: jnp.zeros(p.shape), params))
+    parts = jax.tree.map(lambda x: x[: full * rows].reshape(full, rows, *x.shape[1:]), batch)
+    sums, _ = jax.lax.scan(add, sums, parts)
+    if n % rows:
+        sums, _ = add(sums, jax.tree.map(lambda x: x[full * rows :], batch))
+    return sums[0], jax.tree.map(lambda g, p: g.astype(p.dtype), sums[1], params)
+
+
 # %% 9.1 wrong: the whole batch at once
 # The numbers are right, and all rows are in memory together, which is what had to be avoided.
 # see: 9.3
@@ -1313,7 +1334,7 @@ class EarlyStopping:
         return {"best": self.best, "step": self.step}
 
     def restore(self, state):
-        self.best, self.step, self.waited = state["best"], state["step"], state["waited"]
+        self.best, self.step = state["best"], state["step"]
 
 
 # %% 9.4 wrong: as good counts as better
@@ -2230,6 +2251,36 @@ def _like(array, leaf):
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
     return jnp.asarray(array, leaf.dtype)
+
+
+# %% 9.5 wrong: bfloat16 by way of float16
+# A float16 has more digits than a bfloat16, and far less range: above 65504 it is infinite, and small
+# numbers are zero. float32 holds every bfloat16 exactly.
+# see: 9.10
+def rows_of(seed, number, n, size):
+    places = number * size + np.arange(size)
+    orders = {e: np.random.default_rng([seed, e]).permutation(n) for e in set(places // n)}
+    return np.array([orders[place // n][place % n] for place in places])
+
+
+def pack(run):
+    packed = {}
+    for i, leaf in enumerate(jax.tree.leaves(run)):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        packed[str(i)] = np.array(leaf.astype(jnp.float16) if leaf.dtype == jnp.bfloat16 else leaf)
+    return packed
+
+
+def unpack(arrays, like):
+    leaves, form = jax.tree.flatten(like)
+    return form.unflatten([_like(arrays[str(i)], leaf) for i, leaf in enumerate(leaves)])
+
+
+def _like(array, leaf):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
+    return jnp.asarray(array).astype(leaf.dtype)
 
 
 # %% 9.5 wrong: comes back in float32

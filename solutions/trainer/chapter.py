@@ -188,6 +188,9 @@ print("with rng, keys 3, 3, 4: same, other  ", drawn[0] == drawn[1], drawn[1] !=
 print("without:                same, same   ", plain[0] == plain[1], plain[1] == plain[2])
 assert drawn[0] == drawn[1] != drawn[2]
 assert plain[0] == plain[1] == plain[2]
+kept = np.asarray(jax.random.bernoulli(keys[0], 0.5, x.shape))
+by_hand, _ = reference(params, examples | {"x": np.where(kept, 2 * x, 0)})
+assert_close(drawn[0] / 240, by_hand, rtol=1e-6)
 
 # %% [markdown]
 # 💡 **A loss returns a total and a count. Divide once, at the end.**
@@ -235,7 +238,11 @@ assert twelve == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
 squares = list(itertools.islice(stream(lambda number: number**2, 3), 4))
 print("a function, from number 3 on:", *squares)
 assert squares == [9, 16, 25, 36]
-caught = show_error(lambda: list(itertools.islice(stream(ten_batches()), 25)), expect=OutOfData)
+caught = show_error(
+    lambda: list(itertools.islice(stream(ten_batches()), 25)),
+    expect=OutOfData,
+    contains="after 10 batches",
+)
 
 # %% [markdown]
 # The second kind of data, a *function from a batch's number to the batch*, is the better one. It
@@ -290,8 +297,7 @@ assert_equal(second[:, 0], [3, 4, 0])
 
 # %% [markdown]
 # `lax.scan` traces the loss once, however many micro-batches there are, and holds one of them at a
-# time. The sums are float32 even where the parameters are narrower. Four micro-batches give what
-# one batch gives, and what float64 gives:
+# time. Four micro-batches give what one batch gives, and what float64 gives:
 
 
 # %% tags=["claim"]
@@ -313,6 +319,29 @@ for count in (1, 4):
     print(f"{count} micro-batches: loss {value:.4f}")
     assert_close(value, want_value, rtol=1e-6)
     assert_close(grads, want_grads, rtol=1e-4, atol=1e-7)
+
+# %% [markdown]
+# The sums are float32 even where the parameters are narrower, and only the end is rounded. Here one
+# micro-batch has a slope of 2048 and the 384 behind it have slopes of 1. In float16, 2048 + 1 is
+# 2048, so all of these would be lost. The other end is the batch in which nothing is real: its
+# gradient is zero, not 0/0.
+
+
+# %% tags=["claim"]
+def slopes(params, batch):
+    """A loss whose gradient is the sum of the slopes, and a count of one for the first."""
+    return jnp.sum(params["w"] * batch["slope"]), jnp.sum(batch["real"])
+
+
+micro_batches = {"slope": np.ones((385, 1), np.float32), "real": np.arange(385)[:, None] == 0}
+micro_batches["slope"][0] = 2048
+_, grads = gradient(slopes, {"w": jnp.float16(0)}, micro_batches)
+print(f"slopes added up: {float(grads['w']):.0f}, in {grads['w'].dtype}")
+assert grads["w"] == 2048 + 384 and grads["w"].dtype == jnp.float16
+assert np.float16(2048) + np.float16(1) == 2048
+
+unreal = cut(examples | {"real": np.zeros(240, bool)}, 4)
+assert_close(gradient(loss, params, unreal), (0.0, jax.tree.map(np.zeros_like, params)), rtol=0)
 
 # %% [markdown]
 # Now the unequal case. A hundred examples in micro-batches of at most thirty-two: the last one has
@@ -521,6 +550,22 @@ assert (int(run.train.step), int(run.batches)) == (1, 1)
 assert all(deleted(given_run)) and not any(deleted(params))
 
 # %% [markdown]
+# Each batch got a key of its own. A run that stands at batch six takes two at once, and these two
+# draw with the keys of six and seven:
+
+# %% tags=["claim"]
+halves, key = cut(examples, 2), jax.random.key(2)
+by_hand = [
+    noisy_loss(params, {name: leaf[i] for name, leaf in halves.items()}, jax.random.fold_in(key, n))
+    for i, n in enumerate((6, 7))
+]
+run = replace(start(params, descent, key), batches=jnp.int32(6))
+run, logs = run_step(noisy_loss, run, halves)
+print("the loss of batches 6 and 7, each with its key · next is batch", run.batches)
+assert_close(logs["loss"], sum(to64(total) for total, _ in by_hand) / 240, rtol=1e-6)
+assert int(run.batches) == 8
+
+# %% [markdown]
 # **Clipping** needs no option of the trainer, for it is a link of the optimizer. What is logged is
 # the length before it, for that is what you want to see.
 
@@ -597,8 +642,7 @@ def half_loss(params, batch):
     """The loss with the network in float16. Exponentials and sums are float32's business."""
     params, x = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), (params, batch["x"]))
     logits = apply_mlp(params, x).astype(jnp.float32)
-    values = cross_entropy(logits, batch["label"])
-    return jnp.sum(jnp.where(batch["real"], values, 0.0)), jnp.sum(batch["real"])
+    return jnp.sum(cross_entropy(logits, batch["label"])), len(logits)
 
 
 # %% [markdown]
@@ -635,7 +679,8 @@ for a, b in zip(jax.tree.leaves(bare), jax.tree.leaves(scaled), strict=True):
 # %% [markdown]
 # Which power? As large as it goes without overflow, and that changes during a run. So the scale is
 # **dynamic**: part of the state, halved whenever a gradient was not finite, and doubled after a
-# long series of good steps. The step that overflowed is skipped, which §9.4 already does.
+# long series of good steps, of 2000 if nothing else is said. The step that overflowed is skipped,
+# which §9.4 already does.
 
 # %% tags=["given"]
 # quote: helpers.trainer.LossScale
@@ -655,6 +700,7 @@ for finite in (True, True, True, False, True, True, False, True, True, True):
     history.append(float(scale.value))
 print(history)
 assert history == [8, 8, 16, 8, 8, 8, 4, 4, 4, 8]
+assert (float(loss_scale().value), loss_scale().interval) == (2.0**15, 2000)
 
 # %% [markdown]
 # The limits matter as much as the rule. ❌ Without an upper one the scale of a run that never
@@ -809,7 +855,8 @@ assert 0.60 < decay**t < 0.61
 assert_close(weights_of_steps.sum(), 1 - decay**t, rtol=1e-12)
 
 # %% [markdown]
-# ✅ Start at zero and divide by what the weights add up to. Adam does the same with its moments.
+# ✅ Start at zero and divide by what the weights add up to. Adam does the same with its moments. The
+# parameters below are bfloat16; their average is float32, and float64's but for its rounding.
 
 # %% tags=["given"]
 # quote: helpers.trainer.Average
@@ -825,15 +872,15 @@ assert_close(weights_of_steps.sum(), 1 - decay**t, rtol=1e-12)
 
 
 # %% tags=["claim"]
-path = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+path = jnp.asarray(np.random.default_rng(0).normal(size=(20, 3)), jnp.bfloat16)
 average, update = average_of({"w": path[0]}, 0.9), jax.jit(averaged)
 for number, point in enumerate(path, 1):
     average = update(average, {"w": point})
     shares = 0.9 ** np.arange(number - 1, -1, -1)
-    want = shares @ path[:number].astype(np.float64) / shares.sum()
+    want = shares @ to64(path[:number]) / shares.sum()
     assert_close(corrected(average)["w"], want, rtol=1e-5, atol=1e-6)
     if number == 1:
-        assert_close(average.total["w"], 0.1 * point.astype(np.float64), rtol=1e-6)
+        assert_close(average.total["w"], 0.1 * to64(point), rtol=1e-6)
 print("20 updates: each corrected average is float64's weighted mean")
 
 # %% tags=["figure"]
@@ -922,6 +969,23 @@ shares = np.array([0.95, 1.0]) / 1.95
 both = to64(after_one), to64(run.train.params)
 want = jax.tree.map(lambda a, b: shares[0] * a + shares[1] * b, *both)
 assert_close(weights(run), want, rtol=1e-5, atol=1e-6)
+
+# %% [markdown]
+# A step that is not taken leaves no trace in the average either. And the weights have the dtypes of
+# the parameters: who evaluates in bfloat16 goes on doing so.
+
+# %% tags=["claim"]
+settled = to64(weights(run))
+run, logs = run_step(loss, run, cut(rows_from(broken, 0, 60), 1))
+assert not logs["finite"]
+assert_close(weights(run), settled, rtol=0)
+
+narrow = jax.tree.map(lambda p: p.astype(jnp.bfloat16), params)
+dtypes = {
+    leaf.dtype for leaf in jax.tree.leaves(weights(start(narrow, momentum, key, average=0.9)))
+}
+print("after a broken step the same average; bfloat16 parameters are read as", *dtypes)
+assert dtypes == {jnp.dtype(jnp.bfloat16)}
 
 # %% [markdown]
 # 💡 **Average in float32, from zero, and divide by the sum of the weights.**
@@ -1081,8 +1145,11 @@ fit(begin(), loss, shuffled(examples, 60), steps=30,
 frames = screen.getvalue().split("\r")[1:]
 for frame in frames:
     print(frame.split(" loss")[0])
-assert [frame.split()[1] for frame in frames] == ["10/30", "20/30", "30/30"]
-assert frames[-1].startswith("█" * 20) and frames[-1].endswith("\n")
+bars = "█" * 6 + "·" * 14, "█" * 13 + "·" * 7, "█" * 20
+assert [frame.split()[:2] for frame in frames] == [
+    [bar, f"{step}/30"] for bar, step in zip(bars, (10, 20, 30), strict=True)
+]
+assert [frame.endswith("\n") for frame in frames] == [False, False, True]
 
 # %% [markdown]
 # And TensorBoard is a writer that is handed every number in the logs. To see that they arrive, the
@@ -1096,15 +1163,15 @@ assert frames[-1].startswith("█" * 20) and frames[-1].endswith("\n")
 
 
 def scalars_in(folder):
-    """(step, name, value) of all scalars in TensorBoard's files below a folder."""
+    """(step, name, value) of all scalars in TensorBoard's file in a folder."""
     from tensorboardX.proto.event_pb2 import Event
 
-    for path in sorted(Path(folder).glob("events*")):
-        data = path.read_bytes()
-        while data:
-            length = int.from_bytes(data[:8], "little")
-            event, data = Event.FromString(data[12 : 12 + length]), data[16 + length :]
-            yield from ((event.step, v.tag, v.simple_value) for v in event.summary.value)
+    (path,) = Path(folder).glob("events*")
+    data = path.read_bytes()
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        event, data = Event.FromString(data[12 : 12 + length]), data[16 + length :]
+        yield from ((event.step, v.tag, v.simple_value) for v in event.summary.value)
 
 
 # %% tags=["claim"]
@@ -1395,12 +1462,23 @@ ratio = assert_faster(
 )
 
 # %% [markdown]
-# ✅ The proof that it runs ahead needs no clock: after *one* item was asked for, and nobody asks
-# any more, three are made. And no more than that, for otherwise a fast loader fills the memory.
+# The proof needs no clock. Ask the store for one item, then for another, and count what is made: a
+# new one only when somebody waits for it.
 
 # %% tags=["claim"]
 made = []
-items = prefetch(slow_items(50, made), ahead=2, place=lambda item: item)
+items = stored(slow_items(5, made))
+counts = [len(made) for _ in items]
+print("made when each of 5 items is there:", *counts, "·", made)
+assert counts == [2, 3, 4, 5, 5] and made == [0, 1, 2, 3, 4]
+
+# %% [markdown]
+# ✅ With the thread, *one* item is asked for, nobody asks any more, and three are made. And no more
+# than that, for otherwise a fast loader fills the memory. With `ahead=0` there is no thread.
+
+# %% tags=["claim"]
+made = []
+items = prefetch(slow_items(50, made), place=lambda item: item)
 first = next(items)
 deadline = time.monotonic() + 10
 while len(made) < 3 and time.monotonic() < deadline:
@@ -1410,6 +1488,7 @@ print(f"asked for 1 item, got {first}; made: {made}")
 assert made == [0, 1, 2]
 items.close()
 assert not any(thread.name.startswith("prefetch") for thread in threading.enumerate())
+assert list(prefetch(slow_items(4), ahead=0, place=lambda item: 10 * item)) == [0, 10, 20, 30]
 
 # %% [markdown]
 # A thread that fails must not fail alone. The error comes out where the item would have:
@@ -1463,8 +1542,10 @@ with tempfile.TemporaryDirectory() as folder:
         only_best = keeps(manager, [3.0, 1.0, 2.0, 2.5])
     with open_checkpoints(Path(folder) / "b", keep=1, best="loss") as manager:
         both = keeps(manager, [3.0, 1.0, 2.0, 2.5])
-print("best of four:", only_best, "· best and latest:", both)
-assert only_best == [2] and both == [2, 4]
+    with open_checkpoints(Path(folder) / "c") as manager:
+        latest = keeps(manager, [3.0, 1.0, 2.0, 2.5])
+print("best of four:", only_best, "· best and latest:", both, "· as it stands:", latest)
+assert only_best == [2] and both == [2, 4] and latest == [3, 4]
 
 # %% [markdown]
 # ✅ `open_checkpoints` keeps the latest ones, and the best beside them. It is a few lines around

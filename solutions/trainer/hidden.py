@@ -64,13 +64,17 @@ class HiddenStopping(Stopping):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         low = float(rng.integers(1, 9)) / 8
         ties = [low + 1, low, low, None, low, low - 0.5]
-        yield Case("ties", ties, 2, 0.0, "min", -1, about=["stops"])
-        waiting = [0.5, None, 0.25, 0.25, None, 0.5, 0.25, 0.75]
-        yield Case("a break while it waits", waiting, 4, 0.125, "max", 4, about=["resumes"])
-        margins = [0.0, 0.5, 0.625, 0.875, 0.75, 1.0, 2.0]
-        yield Case("a margin upwards", margins, 2, 0.25, "max", -1, about=["better"])
-        lost = [np.nan, np.nan, None, np.nan, 1.0]
-        yield Case("NaN only after the first", [2.0, *lost], 3, 0.0, "min", -1, about=["nan"])
+        yield Case("ties", ties, 2, {}, -1, 10, about=["stops"])
+        waiting = [0.5, 0.25, 0.25, 0.5, 0.25, 0.75]
+        upwards = {"margin": 0.125, "mode": "max"}
+        yield Case("a break while it waits", waiting, 4, upwards, 3, 1, about=["resumes"])
+        margins, upwards = (
+            [0.0, 0.5, 0.625, 0.875, 0.75, 1.0625, 2.0],
+            {"margin": 0.25, "mode": "max"},
+        )
+        yield Case("a margin upwards", margins, 2, upwards, -1, 1, about=["better"])
+        lost = [2.0, np.nan, np.nan, np.nan, 1.0]
+        yield Case("NaN only after the first", lost, 3, {}, -1, 1, about=["nan"])
 
 
 class HiddenExactResume(ExactResume):
