@@ -500,6 +500,35 @@ def newton_cg_step(f, x, steps):
     return x + conjugate_gradient(lambda v: hvp_forward_over_reverse(f, x, v), -slope, steps)
 
 
+# %% 3.2 wrong: goes on until nothing is left
+# In float32 a residual is hardly ever 0. What is left points anywhere, and where there is little
+# curvature one more iteration carries x far away. Stop at a millionth of b.
+# see: 3.8
+def conjugate_gradient(matvec, b, steps):
+    def going(state):
+        step, _, r, _, bent = state
+        return (step < steps) & (jnp.vdot(r, r) > 0) & ~bent
+
+    def advance(state):
+        step, x, r, p, _ = state
+        product = matvec(p)
+        curvature = jnp.vdot(p, product)
+        bent = curvature <= 0
+        alpha = jnp.vdot(r, r) / jnp.where(bent, 1.0, curvature)
+        fresh = r - alpha * product
+        beta = jnp.vdot(fresh, fresh) / jnp.vdot(r, r)
+        stay = jnp.where(step == 0, b, x)
+        return step + 1, jnp.where(bent, stay, x + alpha * p), fresh, fresh + beta * p, bent
+
+    start = (0, jnp.zeros_like(b), b, b, jnp.array(False))
+    return jax.lax.while_loop(going, advance, start)[1]
+
+
+def newton_cg_step(f, x, steps):
+    slope = jax.grad(f)(x)
+    return x + conjugate_gradient(lambda v: hvp_forward_over_reverse(f, x, v), -slope, steps)
+
+
 # %% 3.2 wrong: one iteration too many
 # `steps` iterations are asked for, and one more is done: the point is the best of k + 1 products.
 # see: 3.8
