@@ -82,9 +82,9 @@ def squared_error(params, x, y):
 def regression(examples):
     """Parameters w (3,) and b (), inputs (n, 3) and targets (n,), all float32."""
     rng = np.random.default_rng(0)
-    params = {"w": rng.standard_normal(3).astype(np.float32), "b": np.float32(0.5)}
-    inputs, targets = rng.standard_normal((examples, 3)), rng.standard_normal(examples)
-    return params, inputs.astype(np.float32), targets.astype(np.float32)
+    params = {"w": rng.standard_normal(3, np.float32), "b": rng.standard_normal((), np.float32)}
+    inputs = rng.standard_normal((examples, 3), np.float32)
+    return params, inputs, rng.standard_normal(examples, np.float32)
 
 
 # %% [markdown]
@@ -188,9 +188,8 @@ def layer_error(params, x, y):
 def square_layer(examples):
     """A layer of 3 inputs and 3 outputs, inputs (n, 3) and targets (n, 3), float32."""
     rng = np.random.default_rng(1)
-    params = {"w": rng.standard_normal((3, 3)), "b": rng.standard_normal(3)}
-    params = {name: leaf.astype(np.float32) for name, leaf in params.items()}
-    inputs, targets = rng.standard_normal((2, examples, 3)).astype(np.float32)
+    params = {"w": rng.standard_normal((3, 3), np.float32), "b": rng.standard_normal(3, np.float32)}
+    inputs, targets = rng.standard_normal((2, examples, 3), np.float32)
     return params, inputs, targets
 
 
@@ -210,6 +209,8 @@ layer, three_inputs, three_targets = square_layer(3)
 right = grads(layer_error, layer, three_inputs, three_targets)
 silent = jax.vmap(jax.grad(layer_error))(layer, three_inputs, three_targets)
 
+w64, b64 = to64(layer["w"]), to64(layer["b"])
+assert_close(right["b"], to64(three_inputs) @ w64 + b64 - three_targets, rtol=1e-4, atol=1e-6)
 for name in ("w", "b"):
     print(f"{name}: right {right[name].shape}, in silence {silent[name].shape}")
 off = abs(jax.vmap(global_norm)(silent) / jax.vmap(global_norm)(right) - 1)
@@ -494,7 +495,8 @@ assert_close(no_limit, plain, rtol=1e-4, atol=1e-7)
 
 # %% [markdown]
 # **Proof 2: no length exceeds C.** Clipping is not normalizing: a gradient within the limit stays
-# as it is, to the last bit, and one beyond it keeps its direction.
+# as it is, to the last bit, and one beyond it keeps its direction. A gradient of zero stays zero,
+# even where C is 0, and float16 stays float16.
 
 # %% tags=["claim"]
 limit = np.float32(np.median(lengths))
@@ -510,6 +512,8 @@ for before, after in zip(jax.tree.leaves(fifty), jax.tree.leaves(clipped), stric
 factors = np.minimum(1, limit / lengths.astype(np.float64))
 bias, clipped_bias = (np.asarray(tree[-1]["b"]) for tree in (fifty, clipped))
 assert_close(clipped_bias, factors[:, None] * bias, rtol=1e-4, atol=1e-7)
+nothing = clip_to_norm(np.zeros(3, np.float16), 0.0)
+assert nothing.dtype == np.float16 and not nothing.any()
 
 # %% [markdown]
 # **Proof 3: chunked is whole.** The sum over a batch is the sum over its parts, clipped apart.
@@ -667,9 +671,8 @@ def noise_divided_twice(key, grads, max_norm, noise_multiplier):
 # %% tags=["claim"]
 loudness = {}
 for make in (private_mean, noise_on_the_mean, noise_divided_twice):
-    noise = jax.jit(make)(key, zeros, np.float32(0.5), np.float32(3.0))
-    on_the_sum = np.concatenate([4 * np.asarray(leaf) for leaf in noise.values()])
-    loudness[make.__name__] = on_the_sum.std() / (3.0 * 0.5)
+    noise = jax.jit(make)(key, zeros["a"], np.float32(0.5), np.float32(3.0))
+    loudness[make.__name__] = 4 * np.asarray(noise).std() / (3.0 * 0.5)
     print(f"{make.__name__:20} {loudness[make.__name__]:.2f} of σC, for 4 examples")
 assert_close(np.array(list(loudness.values())), [1.0, 4.0, 0.25], rtol=0.05)
 
