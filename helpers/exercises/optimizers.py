@@ -103,11 +103,19 @@ def bytes_of(tree: Any) -> int:
     return sum(int(getattr(leaf, "nbytes", 0)) for leaf in jax.tree.leaves(tree))
 
 
+def wide_numbers(tree: Any) -> int:
+    """How many numbers of a state are float32, or wider. For probes."""
+    import jax
+
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    return sum(leaf.size for leaf in leaves if leaf.dtype.kind == "f" and leaf.itemsize >= 4)
+
+
 # --- 5.1 -----------------------------------------------------------------------------------------
 
 LION_STEPS = 26
 LION_RATE, LION_DECAY = 0.01, 0.5
-LION_BETAS = {"constant": (0.5, 0.999), "schedule": (0.9, 0.6)}
+LION_BETAS = {"constant": (0.5, 0.999), "schedule": (0.9, 0.6), "no mask": (0.9, 0.99)}
 """b1 and b2. The first pair keeps a bfloat16 moment where it is, the second one moves it much."""
 
 NEAR_FLIP = 4
@@ -140,6 +148,7 @@ class Lion(Exercise):
                    *lion_inputs(rng, "constant"), True, about=about)  # fmt: skip
         yield Case(f"{LION_STEPS} steps, a schedule and a mask function",
                    *lion_inputs(rng, "schedule"), True, about=["schedule"])  # fmt: skip
+        yield Case("no mask", *lion_inputs(rng, "no mask"), True, about=["decay"])
 
     def probe(
         self, lion: Callable[..., Any], params: Leaves, gradients: Leaves, kind: str, fresh: bool
@@ -151,14 +160,13 @@ class Lion(Exercise):
             return {**tree, "half": np.asarray(tree["half"]).astype(jnp.bfloat16)}
 
         def make() -> Any:
-            rate: Any = LION_RATE
-            mask: Any = {"b": False, "half": False, "w": True}
-            if kind == "schedule":
-                rate, mask = (
-                    lion_schedule,
-                    lambda params: jax.tree.map(lambda p: p.ndim > 1, params),
-                )
-            return programs(lion(rate, *LION_BETAS[kind], LION_DECAY, mask))
+            rate = lion_schedule if kind == "schedule" else LION_RATE
+            masks = {
+                "constant": {"b": False, "half": False, "w": True},
+                "schedule": lambda params: jax.tree.map(lambda p: p.ndim > 1, params),
+                "no mask": None,
+            }
+            return programs(lion(rate, *LION_BETAS[kind], LION_DECAY, masks[kind]))
 
         made = kept(f"5.1 {kind}", lion, fresh, make)
         each = [
@@ -169,18 +177,24 @@ class Lion(Exercise):
             "updates": stacked(updates),
             "dtypes": {name: str(leaf.dtype) for name, leaf in updates[0].items()},
             "state bytes": bytes_of(first),
+            "wide numbers": wide_numbers(first),
         }
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         params, gradients, kind, _ = case
         rate = lion_schedule if kind == "schedule" else lambda t: LION_RATE
-        want = lion_updates(exact(params), exact(gradients), rate, LION_BETAS[kind])
+        decayed = ("b", "half", "w") if kind == "no mask" else ("w",)
+        want = lion_updates(exact(params), exact(gradients), rate, LION_BETAS[kind], decayed)
         got = seen["updates"]
-        keys = ("schedule", "schedule") if kind == "schedule" else ("direction", "decay")
-        for key, name in zip(keys, ("b", "w"), strict=True):
+        keys = {
+            "constant": ("direction", "decay"),
+            "schedule": ("schedule", "schedule"),
+            "no mask": ("decay", "decay"),
+        }
+        for key, name in zip(keys[kind], ("b", "w"), strict=True):
             hint = f"Leaf “{name}”; index 0 counts the steps."
             yield expect.close(key, got[name], want[name], rtol=1e-4, atol=1e-6, hint=hint)
-        if kind == "schedule":
+        if kind != "constant":
             return
         signs = np.sign(np.asarray(got["half"], np.float64))
         flip = int(np.argmax(want["half"][1:, 0] > 0)) + 1
@@ -190,13 +204,19 @@ class Lion(Exercise):
         yield expect.equal("narrow", seen["dtypes"]["half"], "bfloat16",
                            hint="An update has the dtype of its parameter.")  # fmt: skip
         numbers = sum(leaf.size for leaf in params.values())
+        hint = "That is the state which `init` returns."
+        yield expect.at_least("narrow", seen["wide numbers"], numbers, unit="float32 numbers",
+                              hint=hint)  # fmt: skip
         hint = f"There are {numbers} parameters; 8 bytes are for a count of steps."
         yield expect.at_most("memory", seen["state bytes"], lion_bytes(params), unit="bytes",
                              hint=hint)  # fmt: skip
 
     def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Everything, of the state's bytes whether they are too many."""
-        return {**seen, "state bytes": seen["state bytes"] > lion_bytes(case.inputs[0])}
+        """Everything, of the state whether it is too large, and whether its moment is narrow."""
+        params = case.inputs[0]
+        narrow = seen["wide numbers"] < sum(leaf.size for leaf in params.values())
+        large = seen["state bytes"] > lion_bytes(params)
+        return {**seen, "state bytes": large, "wide numbers": narrow}
 
 
 def lion_bytes(params: Leaves) -> int:
@@ -249,13 +269,14 @@ def lion_updates(
     gradients: Leaves,
     rate: Callable[[int], float],
     betas: tuple[float, float],
+    decayed: Sequence[str],
 ) -> dict[str, Array]:
-    """The updates of every step, in float64; only w is decayed."""
+    """The updates of every step, in float64. decayed: the names of the leaves that are."""
     found = {}
     for name, p in params.items():
         updates = []
         for t, blend in enumerate(lion_blends(gradients[name], betas)):
-            updates.append(-rate(t) * (np.sign(blend) + LION_DECAY * p * (name == "w")))
+            updates.append(-rate(t) * (np.sign(blend) + LION_DECAY * p * (name in decayed)))
             p = p + updates[-1]
         found[name] = np.array(updates)
     return found
@@ -322,10 +343,13 @@ class FactoredMoment(Exercise):
         most = factored_bytes(gradients)
         hint = f"All rows, columns and vectors together take {most - 8} bytes, a count 8 at most."
         yield expect.at_most("memory", seen["state bytes"], most, unit="bytes", hint=hint)
+        yield expect.at_least("memory", seen["state bytes"], most - 8, unit="bytes", hint=hint)
 
     def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Everything, of the state's bytes whether they are too many."""
-        return {**seen, "state bytes": seen["state bytes"] > factored_bytes(case.inputs[0])}
+        """Everything, of the state's bytes whether they are too many, or too few."""
+        most = factored_bytes(case.inputs[0])
+        bytes_seen = seen["state bytes"]
+        return {**seen, "state bytes": [bytes_seen > most, bytes_seen < most - 8]}
 
 
 def factored_bytes(gradients: Leaves) -> int:
@@ -407,6 +431,8 @@ class StableDecay(Exercise):
                    about=["value", "array"])  # fmt: skip
         yield Case("no warm-up", (0.5, 0, 4, 6, 0.0), points(range(24)), about=["edges"])
         yield Case("no stable stage and no decay", (0.5, 4, 0, 0, 0.125), points(range(24)),
+                   about=["edges"])  # fmt: skip
+        yield Case("a plateau and no decay", (0.5, 2, 5, 0, 0.125), points(range(24)),
                    about=["edges"])  # fmt: skip
         start = 2**31 - 100
         yield Case("a decay of 8 steps after two billion", (0.5, 1000, start - 1000, 8, 0.0),

@@ -232,6 +232,26 @@ def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
     )
 
 
+# %% 5.1 wrong: without a mask nothing is decayed
+# No mask means that nothing is left out: all parameters are decayed.
+# see: 5.6
+def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
+    def init(params):
+        return jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+
+    def update(gradients, moment, params):
+        blend = jax.tree.map(lambda g, m: b1 * m + (1 - b1) * g, gradients, moment)
+        moment = jax.tree.map(lambda g, m: b2 * m + (1 - b2) * g, gradients, moment)
+        signs = jax.tree.map(lambda x, p: jnp.sign(x).astype(p.dtype), blend, params)
+        return signs, moment
+
+    return chain(
+        GradientTransformation(init, update),
+        add_decayed_weights(weight_decay if mask else 0.0, mask),
+        scale_by_learning_rate(learning_rate),
+    )
+
+
 # %% 5.1 wrong: the schedule starts at step 1
 # The first step has the rate of 0 steps done. Count after the rate was used.
 # see: 5.8
@@ -267,6 +287,8 @@ def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
         rate = learning_rate(done[0]) if callable(learning_rate) else learning_rate
         done[0] += 1
         chosen = mask(params) if callable(mask) else mask
+        if chosen is None:
+            chosen = jax.tree.map(lambda p: True, params)
         updates = jax.tree.map(
             lambda g, m, p, on: (
                 -rate * (jnp.sign(b1 * m + (1 - b1) * g) + on * weight_decay * p)
@@ -292,6 +314,7 @@ def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
     def update(gradients, state, params):
         steps, moment = state
         rate = learning_rate(steps) if callable(learning_rate) else learning_rate
+        chosen = jax.tree.map(lambda p: True, params) if mask is None else mask
         updates = jax.tree.map(
             lambda g, m, p, on: (
                 -rate * (jnp.sign(b1 * m + (1 - b1) * g) + on * weight_decay * p)
@@ -299,7 +322,7 @@ def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
             gradients,
             moment,
             params,
-            mask,
+            chosen,
         )
         moment = jax.tree.map(lambda g, m: b2 * m + (1 - b2) * g, gradients, moment)
         return updates, (steps + 1, moment)
@@ -515,6 +538,33 @@ def scale_by_factored_rms(b2=0.999, eps=1e-30):
             return g / jnp.sqrt(rows / rows.mean(-2, keepdims=True) * columns)
 
         return jax.tree.map(divide, gradients, moments), (t, moments)
+
+    return GradientTransformation(init, update)
+
+
+# %% 5.2 wrong: begins with a single zero
+# A zero broadcasts, so the numbers are right. But the state grows in the first step: `update`
+# compiles twice, and no scan can carry it. Make rows and columns as long as they will be.
+# see: 5.1
+def scale_by_factored_rms(b2=0.999, eps=1e-30):
+    def init(params):
+        return jnp.int32(0), [[jnp.zeros(()), jnp.zeros(())] for _ in jax.tree.leaves(params)]
+
+    def divide(g, rows, columns, mend):
+        squares = g**2 + eps
+        if g.ndim < 2:
+            rows = b2 * rows + (1 - b2) * squares
+            return g / jnp.sqrt(rows / mend), [rows, columns]
+        rows = b2 * rows + (1 - b2) * squares.mean(-1)
+        columns = b2 * columns + (1 - b2) * squares.mean(-2)
+        share = rows / rows.mean(-1, keepdims=True)
+        return g / jnp.sqrt(share[..., None] * columns[..., None, :] / mend), [rows, columns]
+
+    def update(gradients, state, params):
+        steps, parts = state[0] + 1, state[1]
+        leaves, structure = jax.tree.flatten(gradients)
+        pairs = [divide(g, *part, 1 - b2**steps) for g, part in zip(leaves, parts)]
+        return structure.unflatten([u for u, _ in pairs]), (steps, [part for _, part in pairs])
 
     return GradientTransformation(init, update)
 
@@ -983,6 +1033,25 @@ def warmup_stable_decay(peak, warmup_steps, stable_steps, decay_steps, end=0.0):
         done = jnp.clip(jnp.divide(t - falls, decay_steps), 0, 1)
         rising = jnp.clip(jnp.divide(t, warmup_steps), 0, 1)
         return (peak * rising + (end - peak) * jnp.sqrt(done)).astype(jnp.float32)
+
+    return schedule
+
+
+# %% 5.3 wrong: NaN on a plateau that no decay follows
+# With no steps of decay, its share is 0 / 0 on the plateau as well, and NaN times anything is NaN.
+# Divide by at least 1.
+# see: 5.8
+def warmup_stable_decay(peak, warmup_steps, stable_steps, decay_steps, end=0.0):
+    if min(warmup_steps, stable_steps, decay_steps) < 0:
+        raise ValueError("a stage of fewer than 0 steps")
+    falls = warmup_steps + stable_steps
+
+    def schedule(t):
+        t = jnp.asarray(t)
+        done = jnp.divide(jnp.clip(t - falls, 0, decay_steps), decay_steps)
+        rate = peak + (end - peak) * jnp.sqrt(done)
+        rate = jnp.where(t < warmup_steps, peak * jnp.divide(t, warmup_steps), rate)
+        return jnp.where(t < falls + decay_steps, rate, end).astype(jnp.float32)
 
     return schedule
 

@@ -36,6 +36,7 @@
 # | 💡 | a rule to keep |
 
 # %% tags=["setup"]
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -60,6 +61,7 @@ from helpers import (
     figure,
     label_line,
     quiz,
+    show_error,
     to64,
 )
 from helpers.trees import Tree
@@ -86,9 +88,9 @@ class Momentum:
 
 def three_steps(step):
     """Where three steps with a gradient of 1 lead from 0."""
-    p, path = np.float32(0), []
+    p, path = 0.0, []
     for _ in range(3):
-        p = step(p, np.float32(1))
+        p = step(p, 1.0)
         path.append(float(p))
     return path
 
@@ -161,6 +163,7 @@ for _ in range(3):
 
 print("as a pair, with jit:", np.round(path, 3))
 assert_close(path, without_jit, rtol=1e-6)
+assert apply_updates(jnp.ones(2, jnp.bfloat16), jnp.ones(2)).dtype == jnp.bfloat16
 
 # %% [markdown]
 # Two pure functions can be jitted, and also scanned. The next cell runs any optimizer over given
@@ -225,6 +228,29 @@ assert_same_steps(
     optax.sgd(0.01, momentum=0.9),
     lambda leaf, p, g: descent64(p, g, decay=0.9),
 )
+
+# %% [markdown]
+# An assertion that can't fail proves nothing. Give one of the other two a decay of 0.89, and it
+# says whose steps differ.
+
+
+# %% tags=["claim"]
+def complaint(decay_of_optax, decay_in_float64):
+    """Whom the assertion finds to differ from momentum with a decay of 0.9."""
+    try:
+        assert_same_steps(
+            "momentum",
+            momentum_pair(0.01, 0.9),
+            optax.sgd(0.01, momentum=decay_of_optax),
+            lambda leaf, p, g: descent64(p, g, decay=decay_in_float64),
+        )
+    except AssertionError as error:
+        return re.match(r"\w+", str(error))[0]
+
+
+found = [complaint(0.89, 0.9), complaint(0.9, 0.89)]
+print("a decay of 0.89 is noticed in", " and in ".join(found))
+assert found == ["optax", "float64"]
 
 # %% [markdown]
 # 💡 **An optimizer remembers nothing by itself: its memory goes in, and comes out.**
@@ -303,6 +329,20 @@ for name, optimizer in orders.items():
     print(f"{name}: a gradient of length 5 becomes a step of {lengths[name]:.1f}")
 assert_close(global_norm(steep), 5.0, rtol=1e-6)
 assert_close(list(lengths.values()), [0.1, 0.5], rtol=1e-6)
+assert_equal(clip_to_norm(steep, 8.0), steep)
+
+# %% [markdown]
+# A tree within the limit stays as it is. A length is computed in float32 at least, for in float16
+# the square of 300 is infinite; what is clipped keeps its dtype.
+
+# %% tags=["claim"]
+halves = np.full(4, 300, np.float16)
+shorter = clip_to_norm(halves, 6.0)
+print(f"length {float(global_norm(halves))}, clipped to 6: {np.array(shorter)}, {shorter.dtype}")
+assert_equal(global_norm(halves), 600)
+assert_equal(shorter, np.full(4, 3))
+assert shorter.dtype == jnp.float16
+assert jnp.isinf(jnp.square(halves)).all()
 
 # %% [markdown]
 # ✅ Read a chain as a sentence: what is done to the gradient comes first, the rate last. Because
@@ -393,6 +433,9 @@ for name, limit in limits.items():
 exact = {"descent": 2.0, "momentum": 2 * (1 + 0.9), "Nesterov": 2 * (1 + 0.9) / (1 + 2 * 0.9)}
 for name, limit in limits.items():
     assert_close(limit, exact[name], rtol=0, atol=0.08)
+slow = rates < 2
+exact_distance = np.abs(1 - to64(rates[slow])) ** 200
+assert_close(distances["descent"][slow], exact_distance, rtol=1e-3, atol=1e-30)
 
 # %% tags=["figure"]
 fig, ax = figure(
@@ -502,9 +545,8 @@ def scale_by_raw_adam(b1=0.9, b2=0.999, eps=1e-8):
 
 
 def step_lengths(transformation, gradients):
-    """How far each step goes with a rate of 1, for a single parameter."""
-    path = follow(chain(transformation, scale(-1.0)), jnp.zeros(()), gradients)
-    return np.abs(np.diff(to64(path), prepend=0))
+    """How far each step goes with a rate of 1, for one parameter and gradients above 0."""
+    return np.diff(to64(follow(transformation, jnp.zeros(()), gradients)), prepend=0)
 
 
 # %% tags=["claim"]
@@ -564,6 +606,8 @@ assert np.all(raw[1:50] > raw[0])
 # %% tags=["claim"]
 faint = step_lengths(scale_by_adam(), 1e-10 * np.ones(3, np.float32))
 print("gradients of 1e-10: steps of", np.round(faint, 4), "rates")
+path64 = adam64(0.0, np.full(3, 1e-10), rate=1.0)
+assert_close(faint, -np.diff(path64, prepend=0), rtol=1e-3)
 assert_close(faint, np.full(3, 1e-10 / (1e-10 + 1e-8)), rtol=1e-3)
 assert_close(faint, np.full(3, 0.01), rtol=0.02)
 
@@ -660,7 +704,11 @@ wide, narrow = (np.array(second_moments(d)).astype(np.float64) for d in ("float3
 print(f"second moment after 3000 steps: {wide[-1]:.2f} in float32, {narrow[-1]:.2f} in bfloat16")
 assert_close(wide, 1 - 0.999 ** np.arange(1, 3001), rtol=1e-3)
 assert narrow[-1] == narrow[1000] == 0.5
-assert optax.adam(0.1).init(jnp.ones(2, jnp.bfloat16))[0].nu.dtype == jnp.bfloat16
+narrow_one = jnp.ones(2, jnp.bfloat16)
+state = scale_by_adam().init(narrow_one)
+direction, state = scale_by_adam().update(narrow_one, state, narrow_one)
+assert direction.dtype == state.nu.dtype == jnp.bfloat16
+assert optax.adam(0.1).init(narrow_one)[0].nu.dtype == jnp.bfloat16
 
 # %% tags=["figure"]
 fig, ax = figure(
@@ -816,8 +864,8 @@ assert_close(0.1 * 0.001, 0.0001, rtol=1e-12)
 # - then m ← b2 · m + (1 − b2) · g.
 #
 # `learning_rate` is a number, or a function from the number of steps done (0 at the first step) to
-# a number. `mask` is a tree of Python bools like the parameters, or a function from the parameters
-# to such a tree.
+# a number. `mask` is a tree of Python bools like the parameters, a function from the parameters
+# to such a tree, or None, which decays all of them.
 #
 # The moment is float32 whatever the parameters are, and each update has the dtype of its
 # parameter. The state holds one float32 number for each parameter, and at most 8 bytes more. The
@@ -1046,18 +1094,21 @@ def constant_rate_step(rate, x):
 
 
 # %% tags=["claim"]
+x = np.float32(0)
 with CompileCounter(only="constant_rate_step") as counter:
     for t in range(6):
-        constant_rate_step(halving(t), np.float32(0))
+        x = constant_rate_step(halving(t), x)
 print("the rate as a constant: 6 steps,", counter.count, "programs")
 assert counter.count == 6
+assert_equal(x, -1.96875)
 
-counted_inside = counting_in_python(halving)
-stuck_update = jax.jit(counted_inside.update)
-one = np.float32(1)
-stuck = [float(stuck_update(one, (), one)[0]) for _ in range(4)]
-print("counted in a closure:  ", stuck)
-assert stuck == [-1, -1, -1, -1]
+two = np.float32(2)
+plain_update = counting_in_python(halving).update
+plain = [float(plain_update(two, (), two)[0]) for _ in range(4)]
+stuck_update = jax.jit(counting_in_python(halving).update)
+stuck = [float(stuck_update(two, (), two)[0]) for _ in range(4)]
+print("counted in a closure:  ", plain, "without jit,", stuck, "with it")
+assert plain == [-2, -1, -0.5, -0.25] and stuck == [-2, -2, -2, -2]
 
 # %% [markdown]
 # ✅ The count is an array in the state.
@@ -1085,13 +1136,14 @@ def scheduled_step(state, gradient):
 
 
 scheduled_step = jax.jit(scheduled_step)
-state, found = scheduled.init(one), []
+state, found = scheduled.init(two), []
 with CompileBudget(1, only="scheduled_step"):
     for _ in range(4):
-        update, state = scheduled_step(state, one)
+        update, state = scheduled_step(state, two)
         found.append(float(update))
 print("counted in the state:  ", found)
-assert found == [-1, -0.5, -0.25, -0.125]
+assert found == [-2, -1, -0.5, -0.25]
+assert scale_by_learning_rate(0.25).update(two, (), two)[0] == -0.5
 
 # %% [markdown]
 # The usual schedule starts with a **warm-up**, a straight line from zero, because Adam's second
@@ -1119,6 +1171,18 @@ print("rates:", np.array(ours[:5]).round(4), "…", np.array(ours[-3:]).round(4)
 assert_close(ours, exact, rtol=1e-5, atol=1e-9)
 assert_close(ours, to64(jax.jit(theirs)(t)), rtol=1e-5, atol=1e-9)
 assert ours[0] == 0.0
+
+# %% [markdown]
+# The warm-up is part of the total. Half-way through it the rate is half-way from `start` to the
+# peak. Without one, the schedule begins at its peak; one that leaves nothing for the cosine is
+# refused.
+
+# %% tags=["claim"]
+half_way = warmup_cosine(0.5, warmup_steps=4, total_steps=10, start=0.25)(2)
+at_once = warmup_cosine(0.5, warmup_steps=0, total_steps=10)(0)
+print(f"half-way from 0.25 to 0.5: {half_way}, without a warm-up: {at_once}")
+show_error(warmup_cosine, 0.5, 10, 10, expect=ValueError, contains="warmup_steps < total_steps")
+assert (half_way, at_once) == (0.375, 0.5)
 
 # %% tags=["claim"]
 assert_same_steps(
@@ -1195,6 +1259,7 @@ def rosenbrock(p):
 curvatures = np.linalg.eigvalsh(to64(jax.hessian(rosenbrock)(jnp.ones(2))))
 print(f"curvatures at the lowest point: {curvatures[0]:.1f} and {curvatures[1]:.0f}")
 assert curvatures[1] / curvatures[0] > 2000
+assert (rosenbrock((1.0, 1.0)), rosenbrock((-1.5, 2.0))) == (0, 2.5**2 + 100 * 0.25**2)
 
 # %% [markdown]
 # Who wins a race depends on the rates, and a comparison at one rate for all says nothing. So each
@@ -1234,9 +1299,25 @@ def run_race(name, rate):
     return jnp.append(losses, rosenbrock(p)), places
 
 
+# %% [markdown]
+# ✅ Before they run, each contestant is compared with its namesake in optax, step by step.
+
+# %% tags=["claim"]
+warming_up = optax.warmup_cosine_decay_schedule(0.0, 0.01, 100, 3000)
+namesakes = {
+    "descent": (optax.sgd(0.01), descent64),
+    "momentum": (optax.sgd(0.01, 0.9), partial(descent64, decay=0.9)),
+    "Nesterov": (optax.sgd(0.01, 0.9, True), partial(descent64, decay=0.9, nesterov=True)),
+    "Adam": (optax.adam(0.01), adam64),
+    "Adam, warm-up, cosine": (optax.adam(warming_up), partial(adam64, rate=1e-4 * np.arange(12))),
+}
+for name, (theirs, exact64) in namesakes.items():
+    by_hand = partial(lambda exact64, leaf, p, g: exact64(p, g), exact64)
+    assert_same_steps(name, contestant(name, 0.01), theirs, by_hand)
+
 # %% tags=["claim", "nbval-ignore-output"]
 rates = np.logspace(-4, 0, 25, dtype=np.float32)
-names = ["descent", "momentum", "Nesterov", "Adam", "Adam, warm-up, cosine"]
+names = list(namesakes)
 raced = {name: to64(run_race(name, rates)) for name in names}
 races = {name: losses for name, (losses, _) in raced.items()}
 finals = {name: np.where(np.isfinite(r[:, -1]), r[:, -1], np.inf) for name, r in races.items()}
@@ -1245,6 +1326,7 @@ usable = {name: int(np.sum(final < 1.0)) for name, final in finals.items()}
 for name in names:
     print(f"{name:21} ends below 1 with {usable[name]:2} of {len(rates)} rates")
 assert len(names) * len(rates) == 125
+assert all(r.shape == (25, 3001) and np.all(r[:, 0] == 12.5) for r in races.values())
 assert all(final.min() < 1e-2 for final in finals.values())
 assert usable["descent"] < usable["Adam"]
 
@@ -1469,6 +1551,7 @@ assert list(moves) == [False, True, False] * 3 + [False, True]
 # %% tags=["claim", "nbval-ignore-output"]
 def finite_updates(transformation, entries):
     """For each call whether its update is finite."""
+    one = np.float32(1)
     transformation_update = jax.jit(transformation.update)
     state, found = transformation.init(one), []
     for entry in entries:

@@ -57,6 +57,7 @@ class HiddenAccumulate(Accumulate):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         bad = [(0, 3, "b"), (1, 0, "w"), (1, 1, "w"), (1, 2, "b"), (1, 3, "b"), (4, 3, "w")]
+        bad += [(3, call, "w") for call in (0, 1, 3)]  # one is left
         about = ["value", "waits", "narrow"]
         yield Case("other numbers", *windows(rng, 4, []), 4, False, about=about)
         yield Case("other numbers, bad gradients elsewhere", *windows(rng, 4, bad), 4, False,
