@@ -98,7 +98,7 @@ class FollowingConfig(Exercise):
         edits, steps, _ = case
         about = case.about or ()
         hint = f"Rates at the steps {', '.join(str(int(step)) for step in steps)}."
-        near = {"rtol": 1e-4, "atol": 1e-6}
+        near: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-6}
         if about[0] != "optimizer":
             want: dict[str, Any] = {"num_train_steps": 100, "peak": 0.1, "warmup": 0.1}
             want |= dict(edits)

@@ -855,8 +855,8 @@ assert 0.60 < decay**t < 0.61
 assert_close(weights_of_steps.sum(), 1 - decay**t, rtol=1e-12)
 
 # %% [markdown]
-# ✅ Start at zero and divide by what the weights add up to. Adam does the same with its moments. The
-# parameters below are bfloat16; their average is float32, and float64's but for its rounding.
+# ✅ Start at zero and divide by what the weights add up to. Adam does the same with its moments.
+# The parameters below are bfloat16; their average is float32, and float64's but for its rounding.
 
 # %% tags=["given"]
 # quote: helpers.trainer.Average
