@@ -890,20 +890,21 @@ class Evaluation(Exercise):
 
 
 def to_evaluate(rng: np.random.Generator, *sizes: int) -> tuple[Any, ...]:
-    """Inputs of exercise 10.5: w (2, 4), and x (n, 2), labels (n,) for each n. Whole numbers.
+    """Inputs of exercise 10.5: w (2, 3), and x (n, 2), labels (n,) for each n. Whole numbers.
 
-    Where there are enough, one point has logits of about ±1000, and one has equal logits.
+    There are fewer classes than rows in a chunk, so that neither is taken for the other. Where
+    there are enough points, one has logits of about ±1000, and one has equal logits.
     """
-    w = rng.permutation(np.array([[3, -1, 2, -4], [1, 4, -3, -2]], np.float32), axis=1)
+    w = rng.permutation(np.array([[3, -1, 2], [1, 4, -3]], np.float32), axis=1)
     sets = []
     for n in sizes:
         x = rng.integers(-3, 4, (n, 2)).astype(np.float32) / 2
         best = np.argmax(x @ w, axis=1)
-        wrong = rng.integers(0, 4, n)
+        wrong = rng.integers(0, 3, n)
         labels = np.where(rng.random(n) < 0.5, best, wrong).astype(np.int32)
         if n > 12:
             x[0], x[1] = rng.permutation([300, -300]), 0
-            labels[:2] = np.argmax(x[0] @ w), rng.integers(1, 4)
+            labels[:2] = np.argmax(x[0] @ w), rng.integers(1, 3)
         sets.append([x, labels])
     return w, sets
 
@@ -914,7 +915,7 @@ def evaluated(w: Array, x: Array, labels: Array) -> dict[str, Any]:
     named = np.argmax(z, axis=1)
     z = z - z.max(axis=1, keepdims=True)
     log_p = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
-    confusion = np.zeros((4, 4), np.int64)
+    confusion = np.zeros((3, 3), np.int64)
     np.add.at(confusion, (labels, named), 1)
     return {
         "loss": -float(np.mean(log_p[np.arange(len(x)), labels])),

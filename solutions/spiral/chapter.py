@@ -182,12 +182,15 @@ assert 144 * 5 == 720
 
 
 # %% tags=["given"]
+LAYERS = 2, 32, 32, 3
+
+
 def mean_loss(params, x, labels):
     """Mean cross-entropy of the network. x: (n, 2), labels: (n,)."""
     return jnp.mean(cross_entropy(nn.apply_mlp(params, x), labels))
 
 
-@partial(jax.jit, donate_argnums=0)
+@jax.jit
 def pass_over(state, batches):
     """A step on each batch, in order. batches: x (steps, 72, 2) and labels (steps, 72)."""
     return jax.lax.scan(
@@ -202,7 +205,7 @@ optimizer = Recipe().optimizer()
 def accuracies(x, labels, shuffled, epochs=100):
     """Accuracy on the training points after each epoch."""
     rng, found = np.random.default_rng(0), []
-    state = init_state(new_weights(jax.random.key(1), (2, 32, 32, 3)), optimizer)
+    state = init_state(new_weights(jax.random.key(1), LAYERS), optimizer)
     for _ in range(epochs):
         order = rng.permutation(720) if shuffled else np.arange(720)
         state, _ = pass_over(state, (x[order].reshape(10, 72, 2), labels[order].reshape(10, 72)))
@@ -262,7 +265,7 @@ describe(
 # `train_epoch` refuses:
 
 # %% tags=["claim"]
-state = init_state(new_weights(jax.random.key(1), (2, 32, 32, 3)), optimizer)
+state = init_state(new_weights(jax.random.key(1), LAYERS), optimizer)
 order_key = jax.random.key(2)
 show_error(
     lambda: training.train_epoch(mean_loss, state, order_key, (x[:666], labels[:666]), 72),
@@ -335,12 +338,32 @@ def batches(key, x, labels, batch_size):
 # ## 10.4 A run is a value
 #
 # `Recipe` above holds five numbers, and makes an optimizer from them: gradients clipped to a
-# length of 1, AdamW with a warm-up and half a cosine, and a decay of the matrices alone. Why not
-# pass the optimizer itself around?
-#
-# An optimizer is a pair of functions, and functions are compared by identity. ❌ Two calls with
-# the same numbers make two optimizers, and whatever has them as a static part compiles twice. A
-# loop over seeds pays for each round.
+# length of 1, AdamW with a warm-up and half a cosine, and a decay of the matrices alone.
+
+# %% tags=["claim"]
+ones = {"b": jnp.ones(3), "w": jnp.ones((2, 3))}
+steep = jax.tree.map(lambda p: 100 * p, ones)
+flat = jax.tree.map(jnp.zeros_like, ones)
+_, state = optimizer.update(steep, optimizer.init(ones), ones)
+mean_gradient = state[1][0].mu
+print(f"a gradient of 300 counts as one of {10 * float(global_norm(mean_gradient)):.1f}")
+assert_close(global_norm(steep), 300, rtol=1e-6)
+assert_close(global_norm(mean_gradient), 0.1 * 1.0, rtol=1e-5)
+
+# %% tags=["claim"]
+_, state = optimizer.update(flat, optimizer.init(ones), ones)
+second, _ = optimizer.update(flat, state, ones)
+rates = np.array(Recipe().schedule()(np.arange(1001)))
+print(f"the rate is highest at step {np.argmax(rates)}: {rates.max():.2f}")
+lost = -float(second["w"][0, 0])
+print(f"where gradients are 0, a weight of 1 loses {lost:.0e} in the second step")
+assert_close(rates[[0, 1, 100, 1000]], [0, 0.02 / 100, 0.02, 0], rtol=1e-5, atol=1e-9)
+assert_close(second, {"b": np.zeros(3), "w": np.full((2, 3), -0.02 / 100 * 1e-3)}, rtol=1e-5)
+
+# %% [markdown]
+# Why not pass the optimizer itself around? It is a pair of functions, and functions are compared
+# by identity. ❌ Two calls with the same numbers make two optimizers, and whatever has them as a
+# static part compiles twice. A loop over seeds pays for each round.
 
 
 # %% tags=["claim"]
@@ -465,7 +488,7 @@ class Run:
 first_losses = []
 for seed in range(10):
     for_training, _, for_weights, _ = keys_of(seed)
-    first = mean_loss(new_weights(for_weights, (2, 32, 32, 3)), *data.spiral(for_training))
+    first = mean_loss(new_weights(for_weights, LAYERS), *data.spiral(for_training))
     first_losses.append(float(first))
 
 print(f"log 3 = {np.log(3):.2f}; all first losses between 0.8 and 1.4")
@@ -588,7 +611,7 @@ def smoothed_loss(logits, labels, mask, smoothing):
 
 # %% tags=["claim"]
 # 5 batches of 144: the ten runs below have other shapes, and their own compilation
-state = init_state(new_weights(jax.random.key(3), (2, 32, 32, 3)), optimizer)
+state = init_state(new_weights(jax.random.key(3), LAYERS), optimizer)
 with CompileBudget(1, only="train_epoch"):
     for epoch in range(3):
         before, old = set(addresses(state)), state
@@ -703,7 +726,7 @@ def train(seed, epochs=100, batch_size=72):
     """A whole run: params, losses before each step, (x, labels) to train and to test on."""
     for_training, for_test, for_weights, for_order = keys_of(seed)
     train_set, test_set = data.spiral(for_training), data.spiral(for_test)
-    state = init_state(new_weights(for_weights, (2, 32, 32, 3)), optimizer)
+    state = init_state(new_weights(for_weights, LAYERS), optimizer)
     history = []
     for _ in range(epochs):
         state, batch_losses = train_epoch(mean_loss, state, for_order, train_set, batch_size)
@@ -1055,7 +1078,7 @@ def assemble(seed, epochs=100):
     train_rows, test_rows = split(for_split, labels, 40)
     cut = jax.jit(batches, static_argnums=3)
     recipe = Recipe(total_steps=9 * epochs)
-    state = new_state(recipe, nn.init_mlp(for_weights, (2, 32, 32, 3)), for_order)
+    state = new_state(recipe, nn.init_mlp(for_weights, LAYERS), for_order)
     for _ in range(epochs):
         order = jax.random.fold_in(state.key, state.step)
         state, _ = run_epoch(
