@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from autograder import course
 from autograder.course import Chapter
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
+
+# how fast examples are made is the machine's business
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 @pytest.fixture

@@ -715,9 +715,8 @@ def test_a_damaged_zip_gets_a_sentence(tiny: Chapter, tmp_path: Path) -> None:
 
 # --- anything at all -----------------------------------------------------------------------------
 
-SLOW = settings(
+MANY = settings(
     max_examples=150,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 SOURCES = st.one_of(
@@ -752,7 +751,7 @@ CELLS = st.fixed_dictionaries(
 )
 
 
-@SLOW
+@MANY
 @given(st.binary(max_size=200))
 def test_bytes_never_make_it_raise(tiny: Chapter, tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "ada.ipynb"
@@ -760,7 +759,7 @@ def test_bytes_never_make_it_raise(tiny: Chapter, tmp_path: Path, data: bytes) -
     assert read(path).problem
 
 
-@SLOW
+@MANY
 @given(JSON)
 def test_json_never_makes_it_raise(tiny: Chapter, tmp_path: Path, data: Any) -> None:
     path = tmp_path / "ada.ipynb"
@@ -768,7 +767,7 @@ def test_json_never_makes_it_raise(tiny: Chapter, tmp_path: Path, data: Any) -> 
     assert read(path).problem or data["cells"] or data["worksheets"]
 
 
-@SLOW
+@MANY
 @given(st.lists(CELLS, max_size=8))
 def test_cells_never_make_it_raise(tiny: Chapter, tmp_path: Path, cells: list[Any]) -> None:
     path = tmp_path / "ada.ipynb"
@@ -778,7 +777,7 @@ def test_cells_never_make_it_raise(tiny: Chapter, tmp_path: Path, cells: list[An
     json.dumps([dict(handed.answers), handed.extra, handed.notes]).encode()
 
 
-@SLOW
+@MANY
 @given(st.binary(max_size=300))
 def test_zips_never_make_it_raise(tiny: Chapter, tmp_path: Path, noise: bytes) -> None:
     path = zipped(tmp_path / "class" / "ada.zip", ("x.ipynb", b'{"cells": []}'))
