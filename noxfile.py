@@ -83,13 +83,12 @@ class Environment:
     @property
     def has_kauldron(self) -> bool:
         """Whether `-s kauldron` was run for it."""
-        places = "lib/*/site-packages/kauldron", "Lib/site-packages/kauldron"
-        return any(path for place in places for path in (ROOT / self.folder).glob(place))
+        return bool(self._installed("kauldron"))
 
     @property
     def jax(self) -> str:
         """The version of JAX in it."""
-        (found,) = (ROOT / self.folder).glob("[Ll]ib/**/site-packages/jax-*.dist-info")
+        (found,) = self._installed("jax-*.dist-info")
         return found.name.removeprefix("jax-").removesuffix(".dist-info")
 
     def make(self, python: str) -> None:
@@ -116,6 +115,11 @@ class Environment:
         path = os.pathsep.join([str(ROOT / self.bin), os.environ["PATH"]])
         env = self.env | {"PATH": path}
         self.session.run(f"{self.bin}/{command}", *args, env=env, success_codes=success_codes)
+
+    def _installed(self, name: str) -> list[Path]:
+        """What is called so in its `site-packages`."""
+        places = "lib/*/site-packages", "Lib/site-packages"
+        return [path for at in places for path in (ROOT / self.folder).glob(f"{at}/{name}")]
 
     def _uv(self, *args: str) -> None:
         self.session.run("uv", *args, "--quiet", env=self.env)

@@ -133,9 +133,9 @@ def _self_check(exercise: Exercise) -> NotebookNode:
     lines = (
         f'check("{exercise.id}")',
         "### BEGIN HIDDEN TESTS",
-        "from autograder.hidden_tests import points",
+        "from autograder import hidden_tests",
         "",
-        f'points("{exercise.id}")',
+        f'hidden_tests.points("{exercise.id}")',
         "### END HIDDEN TESTS",
     )
     graded = _graded(grade=True, locked=True, points=exercise.points)

@@ -12,7 +12,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from typing import Any
 
 from autograder import assembly, course, forked, nbgrader_course, source, wire
@@ -148,8 +147,8 @@ def check_bank(
     """All that is wrong with the exercises of a chapter and its bank; nothing if it may ship.
 
     workers: processes that share the exercises; 1 runs them here. as_graded: in processes that
-    compile as the grader does, in half the time; how mistakes behave is then not compared with the
-    committed bank, which tells of them in a notebook.
+    compile as the grader does, in half the time; of the committed bank, which tells how mistakes
+    behave in a notebook, no numbers are compared then.
     """
     problems = [*_words(chapter), *_hidden_classes(chapter), *_quiz(chapter)]
     for key in chapter.exercises:
@@ -282,24 +281,29 @@ class Trial:
             )
 
     def _committed(self, answer: Answer, first: Sequence[Tried]) -> Iterator[Problem]:
-        """The bank that learners have must tell of the answer as it is now.
+        """The bank that learners have must hold how the answer behaves now.
 
-        How a mistake behaves may be the compiler's doing: as the grader compiles, only what is said
-        of it and the number of cases are compared.
+        The numbers of a mistake may be the compiler's doing: as the grader compiles, only which
+        properties fail in which cases is compared.
         """
         public = self.chapter.exercises[self.key]
         now = misconception(answer, public, first[: len(self.public)])
         for known in load(self.chapter.public_bank):
-            if (known.exercise, known.name) != (self.key, answer.name):
-                continue
-            said = (now.hint, now.see, len(now.failures))
-            same = (known.hint, known.see, len(known.failures)) == said
-            if not same or not (self.as_graded or alike(asdict(now), asdict(known))):
+            same = (known.exercise, known.name) == (self.key, answer.name)
+            if same and not self._behave_alike(now, known):
                 yield Problem(
                     short(self.chapter.public_bank),
                     f"“{answer.name}” ({self.key}) behaves differently now",
                     f"run `autograder build {self.chapter.name}`",
                 )
+
+    def _behave_alike(self, now: Misconception, known: Misconception) -> bool:
+        if self.as_graded:
+            now_fails, known_fails = (
+                [[key for key, _ in case] for case in each.failures] for each in (now, known)
+            )
+            return now_fails == known_fails
+        return alike([now.fingerprint, now.failures], [known.fingerprint, known.failures])
 
     def _prints(self, by_seed: Sequence[Sequence[Tried]]) -> dict[str, list[Any]]:
         """Fingerprints by where they were taken; public ones only where the answer fails."""

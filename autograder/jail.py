@@ -170,7 +170,8 @@ def seccomp_filter(watched: bool = True) -> Filter:
         allow_all_but.add_rule(refuse, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
     # its flags lie in memory, where a filter can't look; libc then takes clone
     allow_all_but.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
-    filters = pyseccomp.Arg(0, pyseccomp.EQ, PR_SET_SECCOMP)
+    # the kernel looks at 32 bits of the option, a filter at 64
+    filters = pyseccomp.Arg(0, pyseccomp.MASKED_EQ, 0xFFFFFFFF, PR_SET_SECCOMP)
     allow_all_but.add_rule(refuse, "prctl", filters)
     if not watched or pyseccomp.get_api() < NOTIFIES:
         return allow_all_but
@@ -187,13 +188,13 @@ class Watch:
 
     XLA does so at least once for every program with code of its own; unlike the memory itself,
     which a dropped program gives back, the system call can't be taken back. The kernel holds the
-    process in it until `note` lets it go on (seccomp_unotify(2)), so nothing is ever uncounted.
+    process in it until `receive` lets it go on (seccomp_unotify(2)), so nothing is ever uncounted.
 
-    socket: whose other end `enter` gets. Waits until the process is in its jail, or gone.
+    ours: a socket whose other end `enter` gets. Waits until the process is in its jail, or gone.
     """
 
-    def __init__(self, socket_: socket.socket) -> None:
-        _, self.listeners, _, _ = socket.recv_fds(socket_, 1, 1)  # one, or none without a filter
+    def __init__(self, ours: socket.socket) -> None:
+        _, self.listeners, _, _ = socket.recv_fds(ours, 1, 1)  # one, or none without a filter
         self.programs = 0
 
     def receive(self, control: socket.socket) -> bytes:

@@ -42,6 +42,7 @@ def lint(chapter: Chapter) -> list[Problem]:
         return [source_problem(error)]
     found = [problem for rule in SOURCE_RULES for problem in rule(cells)]
     found += definitions_are_reached(quoted)
+    found += answers_keep_their_names(chapter, quoted)
     found += headings_are_numbered(chapter, cells)
     found += nothing_is_left_to_write(chapter)
     notebook = new_notebook()
@@ -146,6 +147,20 @@ def definitions_are_reached(quoted: Sequence[Cell]) -> Iterator[Problem]:
                         f"no later assertion reaches `{name}`",
                         "use it in a claim cell behind it, or take it out",
                     )
+
+
+def answers_keep_their_names(chapter: Chapter, quoted: Sequence[Cell]) -> Iterator[Problem]:
+    """No cell of the course binds the name of an answer: run behind it, it would replace it."""
+    asked = {name: key for key, exercise in chapter.exercises.items() for name in exercise.names}
+    for cell in quoted:
+        if cell.kind == "code" and set(cell.roles) & set(source.LOCKED):
+            bound = {name for statement in statements(cell.text) for name in statement.binds}
+            for name in sorted(bound & asked.keys()):
+                yield Problem(
+                    cell.at,
+                    f"binds `{name}`, which is the answer to {asked[name]}",
+                    "call it something else",
+                )
 
 
 def _proves(cell: Cell) -> bool:

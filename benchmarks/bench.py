@@ -44,14 +44,15 @@ class Cost:
 
 def measured(run: Callable[[], object], submissions: int) -> Cost:
     """CPU of this process and its children, wall time, and peak memory of the largest child."""
-    before, started = _cpu(), time.perf_counter()
+    before, started = cpu(), time.perf_counter()
     run()
     wall = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return Cost((_cpu() - before) / submissions, wall / submissions, peak)
+    return Cost((cpu() - before) / submissions, wall / submissions, peak)
 
 
-def _cpu() -> float:
+def cpu() -> float:
+    """Seconds that this process and its children that have ended used."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

@@ -20,17 +20,13 @@ from pathlib import Path
 
 import nbformat
 import results
+from bench import STUDENTS, SUBMITTED, cpu
 from distributed import LocalCluster
 from nbformat.v4 import new_code_cell
 from rich.console import Console
 from rich.table import Table
 
 from autograder.classroom import Marked, Plan, grade, processors
-from autograder.course import ROOT
-
-SUBMITTED = ROOT / "tests" / "sample_class" / "submitted"
-STUDENTS = ["ada", "bela", "carl", "emil", "gus"]
-"""Honest submissions: those that hang would measure their deadline."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +56,13 @@ def make_class(folder: Path, students: int) -> None:
 
 def measured(folder: Path, out: Path) -> Cost:
     """Grades a class on all processors."""
-    cpu, started = _cpu(), time.perf_counter()
+    before, started = cpu(), time.perf_counter()
     learners: list[float] = []
     grade([folder], out, told=lambda marked, of: learners.append(marked.graded.cpu_seconds))
     wall, n = time.perf_counter() - started, len(learners)
-    spent = _cpu() - cpu + sum(learners)  # theirs goes with their pid namespace
+    spent = cpu() - before + sum(learners)  # theirs goes with their pid namespace
     grader_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Cost(n, spent / n, wall / n, spent / wall / processors(), grader_mb)
-
-
-def _cpu() -> float:
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def marks(out: Path) -> list[tuple[str, ...]]:

@@ -11,9 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
-
-from helpers.plotting import COLORS, course_style
+from helpers.plotting import COLORS, figure, png
 
 FIGURE = "cost.png"
 ALT = "Bars: CPU seconds that one submission takes, for each way to grade it"
@@ -23,7 +21,7 @@ def page(measured: Path, out: Path) -> None:
     """Writes `measured.md` and its figure into a folder."""
     sections = {
         "Chapters": versions(sorted(measured.glob("chapters-*.xml"))),
-        "What a submission costs": bench(_read(measured / "bench.json"), out / FIGURE),
+        "What a submission costs": bench(_read(measured / "bench.json"), out),
         "Classes": scale(_read(measured / "scale.json")),
         "Strength": strength(measured / "strength.json"),
     }
@@ -64,8 +62,8 @@ def _outcome(cases: Sequence[ET.Element]) -> str:
     return f"{said}, {seconds:.0f} s"
 
 
-def bench(found: Mapping[str, Any] | None, figure: Path) -> Iterator[str]:
-    """Our engine beside the others, as a table and as bars."""
+def bench(found: Mapping[str, Any] | None, out: Path) -> Iterator[str]:
+    """Our engine beside the others, as a table and as bars, which lie in the folder then."""
     if found is None:
         yield _missing("bench")
         return
@@ -74,8 +72,9 @@ def bench(found: Mapping[str, Any] | None, figure: Path) -> Iterator[str]:
     yield f"{found['submissions']} submissions to `{found['chapter']}`, each. {_where(found)}\n"
     headings = ["", "CPU seconds", "wall seconds", "peak MB", "CPU, ours = 1"]
     yield from _table(headings, ([name, *_costs(cost, ours)] for name, cost in ways.items()))
-    draw({name: cost["cpu_seconds"] for name, cost in ways.items()}, figure)
-    yield f"\n```{{image}} {figure.name}\n:alt: {ALT}\n:class: dark-light\n```"
+    picture = bars({name: cost["cpu_seconds"] for name, cost in ways.items()})
+    (out / FIGURE).write_bytes(picture)
+    yield f"\n```{{image}} {FIGURE}\n:alt: {ALT}\n:class: dark-light\n```"
 
 
 def _costs(cost: Mapping[str, float], ours: float) -> list[str]:
@@ -83,19 +82,17 @@ def _costs(cost: Mapping[str, float], ours: float) -> list[str]:
     return [f"{cpu:.2f}", f"{wall:.2f}", f"{peak:.0f}", f"{cpu / ours:.1f}"]
 
 
-def draw(seconds: Mapping[str, float], to: Path) -> None:
-    """Bars of CPU seconds, each with its number; the first is ours."""
+def bars(seconds: Mapping[str, float]) -> bytes:
+    """CPU seconds as bars, each with its number; the first is ours. A PNG."""
     ours, *others = seconds.values()
-    with plt.rc_context(course_style()):
-        figure, ax = plt.subplots(figsize=(7, 0.5 * len(seconds) + 1), layout="constrained")
-        colors = [COLORS.right] + [COLORS.reference] * len(others)
-        bars = ax.barh(list(seconds), list(seconds.values()), color=colors, height=0.6)
-        ax.bar_label(bars, fmt="%.1f", padding=4, color=COLORS.ink)
-        ax.invert_yaxis()
-        ax.set_xlabel("CPU time of one submission (s)")
-        ax.set_title(f"The slowest way takes {max(others) / ours:.0f} times the CPU time of ours")
-        figure.savefig(to, dpi=160)
-        plt.close(figure)
+    title = f"The slowest way takes {max(others) / ours:.0f} times the CPU time of ours"
+    size = 7.0, 0.5 * len(seconds) + 1
+    fig, ax = figure(title, "CPU time of one submission (s)", "", size)
+    colors = [COLORS.right] + [COLORS.reference] * len(others)
+    drawn = ax.barh(list(seconds), list(seconds.values()), color=colors, height=0.6)
+    ax.bar_label(drawn, fmt="%.1f", padding=4)
+    ax.invert_yaxis()
+    return png(fig)
 
 
 def scale(found: Mapping[str, Any] | None) -> Iterator[str]:

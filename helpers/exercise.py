@@ -87,8 +87,7 @@ class Exercise:
         points: earned in full when every property holds.
         difficulty, importance: 1 to 3. minutes: for a learner who has read the section.
         seconds: wall-clock deadline of the whole exercise in the grader, loading included; longer
-            on a machine that has other work (`autograder.judge.crowding`). At least five times what
-            any right answer of the bank takes.
+            on a machine that has other work (`autograder.judge.crowding`).
         quiet_seconds: CPU time that a case takes at most in which nothing is compiled (`counted`).
     """
 

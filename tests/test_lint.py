@@ -60,6 +60,11 @@ FAULTS = {
         "# quote: helpers.exercises.tiny.total\ndef unused(x):\n    return total(x)\n",
         "no later assertion reaches `unused`",
     ),
+    "a name that is an answer's": (
+        CLAIM,
+        '# %% tags=["claim"]\nat = total([1, 2, 6])\nassert at / 3 == 3\n',
+        "binds `at`, which is the answer to 9.2: call it something else",
+    ),
     "a quote of nothing": (
         "helpers.exercises.tiny.total",
         "helpers.exercises.tiny.totle",

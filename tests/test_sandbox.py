@@ -183,10 +183,14 @@ def test_a_denied_system_call_is_refused(inside, name):
     assert said == f"(-1, {errno.EPERM})"
 
 
-def test_no_filter_of_system_calls_can_be_put_before_ours(inside):
+@pytest.mark.parametrize("option", [22, 22 + 2**32], ids=["as it is", "more than 32 bits"])
+def test_no_filter_of_system_calls_can_be_put_before_ours(inside, option):
+    import pyseccomp
+
+    number = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, "prctl")
     said = inside(
         "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
-        "said = libc.prctl(22, 2, 0, 0, 0), ctypes.get_errno()"
+        f"said = libc.syscall({number}, ctypes.c_ulong({option}), 2, 0, 0, 0), ctypes.get_errno()"
     )
     assert said == f"(-1, {errno.EPERM})"
 

@@ -107,7 +107,7 @@ class FollowingConfig(Exercise):
                 yield expect.close(about[0], seen["numbers"][name], value, rtol=1e-6, hint=said)
             exact = warmup_cosine(steps, **want)
             yield expect.close(about[0], seen["schedule"], exact, **near, hint=hint)
-        hint = f"{hint} The schedule has those that are expected."
+        hint = f"{hint} Those of the config's own schedule are expected."
         yield expect.close("optimizer", seen["rate"], seen["schedule"], **near, hint=hint)
         if "fresh" in about:
             yield expect.true(

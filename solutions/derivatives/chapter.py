@@ -1092,15 +1092,15 @@ def parts(w):
 
 # %% tags=["claim"]
 bad_start = np.array([0.5, -1.0], np.float32)
-jacobian, curved_loss, whole, second = to64(parts(bad_start))
-G = jacobian.T @ curved_loss @ jacobian
+model_slopes, curved_loss, whole, second = to64(parts(bad_start))
+G = model_slopes.T @ curved_loss @ model_slopes
 assert_close(G + second, whole, rtol=1e-4, atol=1e-4)
 
 height, place = to64(bad_start)
 bump = np.exp(-((to64(points) - place) ** 2))
-assert_close(jacobian.T, [bump, 2 * height * (points - place) * bump], rtol=1e-5, atol=1e-6)
+assert_close(model_slopes.T, [bump, 2 * height * (points - place) * bump], rtol=1e-5, atol=1e-6)
 assert_equal(curved_loss, np.eye(7))
-slope = jacobian.T @ to64(model(bad_start) - targets)
+slope = model_slopes.T @ to64(model(bad_start) - targets)
 eigenvalues = {"H": np.linalg.eigvalsh(whole), "G": np.linalg.eigvalsh(G)}
 steps = {"H": -np.linalg.solve(whole, slope), "G": -np.linalg.solve(G, slope)}
 for name in "HG":
@@ -1109,8 +1109,8 @@ for name in "HG":
 assert eigenvalues["H"][0] < -0.5 and slope @ steps["H"] > 0
 assert eigenvalues["G"][0] > -1e-6 and slope @ steps["G"] < 0
 
-jacobian, curved_loss, whole, _ = to64(parts(np.array([2.0, 0.5], np.float32)))
-assert_close(jacobian.T @ curved_loss @ jacobian, whole, rtol=1e-4, atol=1e-4)
+model_slopes, curved_loss, whole, _ = to64(parts(np.array([2.0, 0.5], np.float32)))
+assert_close(model_slopes.T @ curved_loss @ model_slopes, whole, rtol=1e-4, atol=1e-4)
 
 # %% [markdown]
 # With another loss, $H_\ell$ is no identity. For the cross-entropy of one example with chances p it
