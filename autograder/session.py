@@ -10,7 +10,7 @@ from autograder.build import given_cells
 from autograder.course import Chapter
 from autograder.results import Submission
 from autograder.sandbox import Learner, WarmParent, environment
-from autograder.slicing import needed
+from autograder.slicing import all_statements, needed
 from helpers.exercise import Observation, Tried
 
 Cells = list[tuple[str, str]]
@@ -62,7 +62,7 @@ class Session:
         tried, name_missing = self._interview(key, self._slice(key))
         if name_missing:
             self.close()
-            tried, _ = self._interview(key, self._everything(key))
+            tried, _ = self._interview(key, self._own_cells_whole(key))
             self.close()
         return tried
 
@@ -90,14 +90,18 @@ class Session:
 
     def _slice(self, key: str) -> Cells:
         answer = self.submission.answers[key]
-        others = [source for other, source in self.submission.answers.items() if other != key]
-        own = [*self.submission.extra, *others]
-        before = needed(answer, own, self.asking.given)
-        return [*_named(before), (f"answer {key}", answer)]
+        own = [*self.submission.extra, *self._others(key)]
+        return [*_named(needed(answer, own, self.asking.given)), (f"answer {key}", answer)]
 
-    def _everything(self, key: str) -> Cells:
-        own = [*self.asking.given, *self.submission.extra]
-        return [*_named(own), (f"answer {key}", self.submission.answers[key])]
+    def _own_cells_whole(self, key: str) -> Cells:
+        """The learner's cells as they are: a slice misses what `exec` or `import *` binds."""
+        answer, extra = self.submission.answers[key], self.submission.extra
+        reads = "\n".join(each.source for cell in (*extra, answer) for each in all_statements(cell))
+        before = needed(reads, self._others(key), self.asking.given)
+        return [*_named([*before, *extra]), (f"answer {key}", answer)]
+
+    def _others(self, key: str) -> list[str]:
+        return [source for other, source in self.submission.answers.items() if other != key]
 
 
 def _named(sources: Sequence[str]) -> Cells:

@@ -252,10 +252,17 @@ def test_what_an_answer_breaks_for_those_after_it_is_mended_by_a_new_process(gra
     assert [graded.assessments[key].verdict for key in OTHERS] == ["full"] * len(OTHERS)
 
 
-def test_a_slice_that_misses_a_name_is_mended_by_running_the_whole_chapter(grader):
-    made_by_a_call = "exec('helper_made_by_exec = 1')"
-    uses = "helper_made_by_exec\n" + RIGHT[FIRST]
-    graded = grade(grader, uses, extra=(made_by_a_call,))
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        ("exec('made_by_exec = np.float32(1)')", "made_by_exec"),
+        ("from math import *", "isqrt"),
+        ("this does not parse", "np"),
+    ],
+    ids=["exec", "import *", "beside a broken cell"],
+)
+def test_a_name_that_a_slice_misses_comes_from_the_learners_cells_whole(grader, cell, name):
+    graded = grade(grader, f"{name}\n" + RIGHT[FIRST], extra=(cell,))
     assert graded.assessments[FIRST].verdict == "full"
 
 
