@@ -92,20 +92,18 @@ class Report:
 
 
 def chapter_cells(chapter: Chapter) -> list[tuple[Cell, str]]:
-    """The chapter's own code cells and their roles; behind them the reference answers.
-
-    The notebook runs with its starters unanswered, so no cell can need an answer but another one.
-    """
+    """The chapter's own code cells and their roles, answered by the references."""
+    answers = {f"answer-{assembly.dashed(key)}": key for key in chapter.exercises}
     found = []
     for node, _ in assembly.assembled(chapter):
         role = assembly.role_of(node)
-        if role in source.LOCKED:
+        if key := answers.get(node["id"]):
+            answered = (chapter.name, key)
+            found.append((Cell(node["id"], node.source, asserts=True, exercise=answered), role))
+        elif role in source.LOCKED:
             compared = role != "figure" and source.TIMED not in node.metadata.tags
             proves = role in ("given", "claim", "figure") and asserts(node.source)
             found.append((Cell(node["id"], node.source, proves, role == "setup", compared), role))
-    for key, code in assembly.reference_answers(chapter).items():
-        answer = Cell(f"answer-{key}", code, asserts=True, exercise=(chapter.name, key))
-        found.append((answer, "starter"))
     return found
 
 

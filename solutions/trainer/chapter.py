@@ -1094,6 +1094,20 @@ assert len(losses) == 100 and int(run.train.step) == 100
 assert float(losses[-1]) < 0.9 * float(losses[0])
 
 # %% [markdown]
+# A callback that ends the run silences nobody: the others hear of that step too. And what was ended
+# can go on, to a later number.
+
+# %% tags=["claim"]
+heard = []
+tell = [lambda report: report.step == 3, lambda report: heard.append(report.step)]
+ended = fit(begin(), loss, [examples], steps=100, callbacks=tell)
+assert int(ended.train.step) == 3 and heard == [1, 2, 3]
+
+longer = fit(ended, loss, [examples], steps=5, callbacks=tell)
+print("steps that were told:", heard)
+assert int(longer.train.step) == 5 and heard == [1, 2, 3, 4, 5]
+
+# %% [markdown]
 # A callback runs between two steps, so the run that it gets is alive, all of it: it was returned by
 # one step and not yet given to the next. Here one reads the parameters after every step, while the
 # step donates them.
