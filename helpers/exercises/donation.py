@@ -371,6 +371,9 @@ class TrainingStep(Exercise):
             "batches gone": sum(deleted(batches)),
         }
 
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
+
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         w, b, x, ys, rates, fresh = case
         yield from not_refused(case.about or (), seen["refused"])
@@ -619,6 +622,9 @@ class RingBuffer(Exercise):
         side = beside(append, state, k.nbytes // 2, *rows[0]) if fresh else {}
         return seen | {"contents": contents, "fates": fates} | side
 
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
+
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         k, v, count, rows, fresh = case
         want = {"k": k.copy(), "v": v.copy()}
@@ -746,6 +752,9 @@ class FrozenLayers(Exercise):
             "pretrained": [read(model) for model in sources],
             "batches gone": sum(deleted(data)),
         }
+
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         models, batches, fresh = case

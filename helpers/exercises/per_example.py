@@ -130,6 +130,9 @@ class ChunkedNorms(Exercise):
             "at once": max(held, default=0) // int(np.prod(x.shape[1:])),
         }
 
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["first"], seen["later"])
+
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         layer, x, y, sizes, chunk, fresh = case
         ends = np.cumsum([0, *sizes])

@@ -694,6 +694,9 @@ class Epoch(Exercise):
             "batches gone": sum(deleted(data)),
         }
 
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
+
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         params, batches, epochs, law, _ = case
         if law is not None and seen["compilations"][1]:
@@ -871,6 +874,9 @@ class Evaluation(Exercise):
             "fewest rows": min(_rows_asked, default=0),
         }
 
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
+
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         w, sets, _ = case
         for (x, labels), got in zip(sets, seen["results"], strict=True):
@@ -981,6 +987,9 @@ class HardExamples(Exercise):
         seen = counted([functools.partial(one, *each) for each in sets])
         most = max(_at_once, default=0)
         return {"found": found, "compilations": seen["compilations"], "at once": most}
+
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         w, b, sets, fresh = case
