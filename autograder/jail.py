@@ -30,7 +30,7 @@ CLONE_NEW: Mapping[str, int] = {
     "uts": 0x04000000,
 }
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 1 << 14, 1 << 18
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 22, 24
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 CAPABILITIES = 41
 CAPABILITY_VERSION_3 = 0x20080522
@@ -65,6 +65,7 @@ def enter(stream_fd: int, watch_fd: int, seccomp: Filter | None) -> None:
         drop_privileges()
     apply_limits(policy.LIMITS)
     if seccomp is not None:
+        _prctl(PR_SET_DUMPABLE, 0)  # its memory can't be written through /proc, code included
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
         seccomp.load()
     _hand_over(4, seccomp)
@@ -175,8 +176,9 @@ def seccomp_filter(watched: bool = True) -> Filter:
     # its flags lie in memory, where a filter can't look; libc then takes clone
     allow_all_but.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
     # the kernel looks at 32 bits of the option, a filter at 64
-    filters = pyseccomp.Arg(0, pyseccomp.MASKED_EQ, 0xFFFFFFFF, PR_SET_SECCOMP)
-    allow_all_but.add_rule(refuse, "prctl", filters)
+    for option in (PR_SET_SECCOMP, PR_SET_DUMPABLE):
+        asked = pyseccomp.Arg(0, pyseccomp.MASKED_EQ, 0xFFFFFFFF, option)
+        allow_all_but.add_rule(refuse, "prctl", asked)
     if not watched or pyseccomp.get_api() < NOTIFIES:
         return allow_all_but
     executable = pyseccomp.Arg(2, pyseccomp.MASKED_EQ, PROT_EXEC, PROT_EXEC)

@@ -90,6 +90,8 @@ DENIED: Mapping[str, tuple[str, ...]] = {
         "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "syslog",
     ),
     "answer system calls before the grader's filter": ("seccomp",),
+    "become another program, whose memory /proc would open": ("execve", "execveat"),
+    "take what the whole machine has a number of": ("io_setup",),
     "take memory that is no process's own": (
         "memfd_create", "memfd_secret", "shmget", "shmat", "semget", "msgget",
     ),
