@@ -156,8 +156,13 @@ def _children(pid: int) -> list[int]:
 
 
 def end_if_large(child: int) -> None:
-    """Kills a learner, and all its processes with it, where they hold more than they may."""
-    if sum(_resident_bytes(pid) for pid in _descendants(child)) > policy.RESIDENT:
+    """Kills a learner, and all its processes with it, where they hold more than they may.
+
+    Beyond what this process has, which they share until they write into it.
+    """
+    shared = _resident_bytes(os.getpid())
+    own = (_resident_bytes(pid) - shared for pid in _descendants(child))
+    if sum(max(each, 0) for each in own) > policy.RESIDENT:
         os.kill(child, signal.SIGKILL)
 
 

@@ -1,6 +1,7 @@
 # tries: makes code of a library's memory, written through /proc, of which the kernel tells nobody
 # exercise: 1.4
-# verdict: tampered
+# verdict: partial
+# earns: 2.4
 # flagged: yes
 # honest part: a jit in each training
 

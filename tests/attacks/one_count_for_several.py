@@ -1,6 +1,7 @@
 # tries: compiles in each training, and lets the first of each case be counted alone
 # exercise: 1.4
-# verdict: tampered
+# verdict: partial
+# earns: 2.4
 # flagged: yes
 # honest part: a jit in each training
 

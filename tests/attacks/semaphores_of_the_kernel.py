@@ -1,6 +1,6 @@
 # tries: fills the kernel's own memory with semaphores, for which nobody can be ended
 # exercise: 1.4
-# verdict: full|error
+# verdict: full
 # flagged: yes
 # earns: 4
 
