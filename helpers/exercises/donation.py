@@ -324,6 +324,7 @@ class TrainingStep(Exercise):
     difficulty = 2
     importance = 3
     minutes = 25
+    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         about = ["value", "donated", "batch", "once"]
@@ -595,6 +596,7 @@ class RingBuffer(Exercise):
     difficulty = 3
     importance = 2
     minutes = 25
+    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("five times 5 rows into 16 slots", *cache(rng, 0), rows_for(rng, 5, 5), True)
@@ -690,6 +692,7 @@ class FrozenLayers(Exercise):
     difficulty = 2
     importance = 2
     minutes = 25
+    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("two trainings from one model, then one from another", *tuning(rng), True)
