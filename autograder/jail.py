@@ -15,7 +15,8 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from autograder import policy
@@ -29,14 +30,15 @@ CLONE_NEW: Mapping[str, int] = {
     "uts": 0x04000000,
 }
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 1 << 14, 1 << 18
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 22, 24
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 CAPABILITIES = 41
 CAPABILITY_VERSION_3 = 0x20080522
-PROT_EXEC, MAP_ANONYMOUS = 4, 0x20
+PROT_WRITE, PROT_EXEC, MAP_SHARED, MAP_ANONYMOUS = 2, 4, 1, 0x20
 SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND = 0xC0502100, 0xC0182101
 SECCOMP_USER_NOTIF_FLAG_CONTINUE = 1
 NOTIFICATION_BYTES = 80
+EVERY_SECONDS = 0.1
 NOTIFIES = 6  # libseccomp's level of Linux 5.7; CONTINUE came with 5.5
 
 Filter = Any
@@ -63,6 +65,7 @@ def enter(stream_fd: int, watch_fd: int, seccomp: Filter | None) -> None:
         drop_privileges()
     apply_limits(policy.LIMITS)
     if seccomp is not None:
+        _prctl(PR_SET_DUMPABLE, 0)  # its memory can't be written through /proc, code included
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
         seccomp.load()
     _hand_over(4, seccomp)
@@ -106,10 +109,12 @@ def unshare() -> None:
 def empty_mounts() -> None:
     """Fresh, small file systems where a learner may write, and a /proc of its own processes."""
     mount(None, "/", None, MS_REC | MS_PRIVATE)
-    mount("tmpfs", policy.SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, policy.SCRATCH_BYTES)
+    # what a learner wrote is no code: machine code in a file would be seen by no `Watch`
+    data_only = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    mount("tmpfs", policy.SCRATCH, "tmpfs", data_only, policy.SCRATCH_BYTES)
     for place in filter(_is_empty, policy.ALSO_EMPTY):
-        mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, policy.MEGABYTE)
-    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        mount("tmpfs", place, "tmpfs", data_only, policy.MEGABYTE)
+    mount("proc", "/proc", "proc", data_only)
     os.chdir(policy.SCRATCH)
 
 
@@ -171,15 +176,22 @@ def seccomp_filter(watched: bool = True) -> Filter:
     # its flags lie in memory, where a filter can't look; libc then takes clone
     allow_all_but.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
     # the kernel looks at 32 bits of the option, a filter at 64
-    filters = pyseccomp.Arg(0, pyseccomp.MASKED_EQ, 0xFFFFFFFF, PR_SET_SECCOMP)
-    allow_all_but.add_rule(refuse, "prctl", filters)
+    for option in (PR_SET_SECCOMP, PR_SET_DUMPABLE):
+        asked = pyseccomp.Arg(0, pyseccomp.MASKED_EQ, 0xFFFFFFFF, option)
+        allow_all_but.add_rule(refuse, "prctl", asked)
     if not watched or pyseccomp.get_api() < NOTIFIES:
         return allow_all_but
     executable = pyseccomp.Arg(2, pyseccomp.MASKED_EQ, PROT_EXEC, PROT_EXEC)
+    writable = PROT_WRITE | PROT_EXEC
+    also_writable = pyseccomp.Arg(2, pyseccomp.MASKED_EQ, writable, writable)
     of_no_file = pyseccomp.Arg(3, pyseccomp.MASKED_EQ, MAP_ANONYMOUS, MAP_ANONYMOUS)
+    shared = pyseccomp.Arg(3, pyseccomp.MASKED_EQ, MAP_SHARED, MAP_SHARED)
     allow_all_but.add_rule(pyseccomp.NOTIFY, "mprotect", executable)
     allow_all_but.add_rule(pyseccomp.NOTIFY, "pkey_mprotect", executable)
+    # not of a file's own code, as a library is loaded: no learner can write a file that has any
     allow_all_but.add_rule(pyseccomp.NOTIFY, "mmap", executable, of_no_file)
+    allow_all_but.add_rule(pyseccomp.NOTIFY, "mmap", executable, shared)
+    allow_all_but.add_rule(pyseccomp.NOTIFY, "mmap", also_writable)
     return allow_all_but
 
 
@@ -197,13 +209,17 @@ class Watch:
         _, self.listeners, _, _ = socket.recv_fds(ours, 1, 1)  # one, or none without a filter
         self.programs = 0
 
-    def receive(self, control: socket.socket) -> bytes:
-        """The next message from `control`; counts until it is there."""
+    def receive(self, control: socket.socket, often: Callable[[], None]) -> bytes:
+        """The next message from `control`; counts until it is there, and calls `often` meanwhile."""
         waiting = select.poll()
         for each in (control.fileno(), *self.listeners):
             waiting.register(each, select.POLLIN)
+        due = 0.0
         while True:
-            for ready, event in waiting.poll():
+            if time.monotonic() >= due:
+                often()
+                due = time.monotonic() + EVERY_SECONDS
+            for ready, event in waiting.poll(1000 * EVERY_SECONDS):
                 if ready == control.fileno():
                     return control.recv(1 << 16)
                 if event & select.POLLIN:

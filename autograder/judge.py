@@ -68,7 +68,7 @@ def interview(
             said.append(seen.message)
             after = learner.look()
             seen = _witnessed(exercise, seen, before, after, compiling)
-            if _counted(exercise, seen):
+            if seen.fault != "tampered" and _counted(exercise, seen):
                 compiling = max(compiling, after.cpu_seconds - before.cpu_seconds)
             tried.append(_discreet(Tried(each.case, seen, each.hidden)))
             if seen.fault == "tampered":
@@ -127,7 +127,10 @@ def _witnessed(
     compiling: CPU seconds of the longest case of this exercise in which something was compiled. It
     is the yardstick for time, on a slow machine as on a fast one; without it time says nothing.
     """
-    counted = _counted(exercise, seen)
+    try:
+        counted = _counted(exercise, seen)
+    except Exception:  # values that no probe returns
+        return Observation(fault="tampered", message=CHANNEL)
     if counted is None:
         return seen
     took = after.cpu_seconds - before.cpu_seconds
@@ -145,11 +148,7 @@ def _witnessed(
 def _counted(exercise: Exercise, seen: Observation) -> int | None:
     if seen.fault:
         return None
-    try:
-        counted = exercise.counted(seen.values)
-        return None if counted is None else int(counted)
-    except Exception:  # values that are not the probe's: the judge will say so
-        return None
+    return exercise.counted(seen.values)
 
 
 def _discreet(tried: Tried) -> Tried:

@@ -19,6 +19,10 @@ LIMITS: Mapping[str, int] = {
 }
 """Resource limits of a learner's process, soft and hard alike, set before any of its code runs."""
 
+RESIDENT = 4096 * MEGABYTE
+"""Memory of all processes of a learner together, what they share included, which no limit of one
+process counts. The warm parent looks every tenth of a second, and ends a learner with more."""
+
 ENVIRONMENT: Mapping[str, str] = {
     "PATH": "/usr/bin:/bin",
     "JAX_PLATFORMS": "cpu",
@@ -86,6 +90,11 @@ DENIED: Mapping[str, tuple[str, ...]] = {
         "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "syslog",
     ),
     "answer system calls before the grader's filter": ("seccomp",),
+    "become another program, whose memory /proc would open": ("execve", "execveat"),
+    "take what the whole machine has a number of": ("io_setup",),
+    "take memory that is no process's own": (
+        "memfd_create", "memfd_secret", "shmget", "shmat", "semget", "msgget",
+    ),
     "talk to the network": ("socket", "socketpair", "connect", "bind", "listen", "accept4"),
 }  # fmt: skip
 """System calls that fail with EPERM, by what they would allow."""

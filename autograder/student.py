@@ -6,6 +6,7 @@ Run as `python -m autograder.student FD isolated|limited`, FD being the control 
 """
 
 import contextlib
+import functools
 import gc
 import importlib
 import io
@@ -28,7 +29,7 @@ import jax.flatten_util
 import jax.monitoring
 
 import helpers
-from autograder import jail, wire
+from autograder import jail, policy, wire
 from helpers.exercise import Case, Exercise, Observation, is_stub, observe, one_line
 from helpers.exercises import exercises_of
 
@@ -89,7 +90,8 @@ def main(control_fd: int, isolated: bool, modules: Sequence[str]) -> None:
         theirs.close()
         with ours, contextlib.closing(jail.Watch(ours)) as watch:
             _tell(control, started=True)
-            while (asked := watch.receive(control)) and "look" in json.loads(asked):
+            bound = functools.partial(end_if_large, child)
+            while (asked := watch.receive(control, bound)) and "look" in json.loads(asked):
                 _tell(control, **look(os.getpid()), programs=watch.programs)
         if not asked:
             return
@@ -144,11 +146,32 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
+    """Of all its threads: a process is the child of the thread that forked it."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # gone, or no Linux
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as listed:
+                found.extend(int(each) for each in listed.read().split())
+    return found
+
+
+def end_if_large(child: int) -> None:
+    """Kills a learner, and all its processes with it, where they hold more than they may.
+
+    Beyond what this process has, which they share until they write into it.
+    """
+    shared = _resident_bytes(os.getpid())
+    own = (_resident_bytes(pid) - shared for pid in _descendants(child))
+    if sum(max(each, 0) for each in own) > policy.RESIDENT:
+        os.kill(child, signal.SIGKILL)
+
+
+def _resident_bytes(pid: int) -> int:
     try:
-        with open(f"/proc/{pid}/task/{pid}/children") as listed:
-            return [int(each) for each in listed.read().split()]
-    except OSError:  # gone, or no Linux
-        return []
+        with open(f"/proc/{pid}/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -11,7 +11,8 @@ In the JSON a list is ["list", …], a dict ["dict", {…}], an array ["array", 
 import json
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations, zip_longest
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ DTYPES = frozenset(
 MAX_HEADER = 1 << 18
 MAX_ARRAYS = 256
 MAX_BYTES = 1 << 26
+MAX_TOGETHER = 1 << 26
+"""Elements of what any two arrays of a frame broadcast to: a judge may add them unawares."""
 MAX_DEPTH = 16
 MAX_INTEGER = 1 << 64
 
@@ -44,6 +47,8 @@ def encode(message: Mapping[str, Any]) -> bytes:
     size = sum(a.nbytes for a in arrays)
     if len(header) > MAX_HEADER or size > MAX_BYTES or len(arrays) > MAX_ARRAYS:
         raise WireError(f"the result is too large: {len(arrays)} arrays of {size} bytes")
+    if not _small_together(a.shape for a in arrays):
+        raise WireError("the result's arrays broadcast to one that is too large")
     body = b"".join(_little(a).tobytes() for a in arrays)
     return struct.pack(">I", len(header)) + header + body
 
@@ -64,6 +69,8 @@ def decode(read: Callable[[int], bytes]) -> dict[str, Any]:
         raise WireError(f"the header is not as agreed ({type(error).__name__})") from None
     if len(shapes) > MAX_ARRAYS or sum(size for _, _, size in shapes) > MAX_BYTES:
         raise WireError("the arrays are too large")
+    if not _small_together(shape for _, shape, _ in shapes):
+        raise WireError("the arrays broadcast to one that is too large")
     arrays = [np.frombuffer(read(size), dtype).reshape(shape) for dtype, shape, size in shapes]
     message = _unflatten(tree, dict(enumerate(arrays)), MAX_DEPTH)
     if not isinstance(message, dict):
@@ -121,6 +128,18 @@ def _checked(dtype: Any, shape: Any) -> tuple[np.dtype, tuple[int, ...], int]:
     if math.prod(n or 1 for n in shape) * kind.itemsize > MAX_BYTES:  # NumPy asks, even if empty
         raise WireError(f"shape {str(shape)[:60]}")
     return kind, tuple(shape), math.prod(shape) * kind.itemsize
+
+
+def _small_together(shapes: Iterable[tuple[int, ...]]) -> bool:
+    return all(_together(a, b) <= MAX_TOGETHER for a, b in combinations(set(shapes), 2))
+
+
+def _together(a: Sequence[int], b: Sequence[int]) -> int:
+    """Elements of what arrays of two shapes broadcast to; 0 where they don't."""
+    pairs = list(zip_longest(reversed(a), reversed(b), fillvalue=1))
+    if any(m != n and 1 not in (m, n) for m, n in pairs):
+        return 0
+    return math.prod(m if n == 1 else n for m, n in pairs)
 
 
 def _little(array: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -272,6 +273,10 @@ class Tried:
     hidden: bool = False
 
 
+MOST_ROWS = 10_000
+"""Of one case. What takes more was made to hold the judge up."""
+
+
 def rows(exercise: Exercise, tried: Tried) -> list[Row]:
     """The judge's rows for one case; a fault fails every property that the case is about."""
     seen = tried.observation
@@ -280,9 +285,11 @@ def rows(exercise: Exercise, tried: Tried) -> list[Row]:
         return [Row(key, False, seen=seen.message or seen.fault) for key in about]
     found: list[Row] = []
     try:
-        found.extend(exercise.judge(tried.case, seen.values))
+        found.extend(islice(exercise.judge(tried.case, seen.values), MOST_ROWS + 1))
+        if len(found) > MOST_ROWS:
+            raise ValueError(f"more than {MOST_ROWS} things to compare")
     except Exception as error:  # a judge that can't digest what it got: the answer's shape is off
-        said = {row.key for row in found}
+        said = {row.key for row in found if len(found) <= MOST_ROWS}
         text = f"a result of unexpected form ({one_line(error)})"
         found.extend(Row(key, False, seen=text) for key in about if key not in said)
     return found

@@ -86,6 +86,14 @@ def true(key: str, passed: Any, *, seen: str = "", expected: str = "", **why: st
     return Row(key, bool(passed), seen, expected, **why)
 
 
+def total(*counts: Any) -> int:
+    """The sum of counts that a probe made, one by one or in lists. TypeError for what is none."""
+    each = [n for count in counts for n in (count if isinstance(count, list) else [count])]
+    if any(type(n) is not int for n in each):
+        raise TypeError("not a count")
+    return sum(each)
+
+
 # --- words for what was seen ---------------------------------------------------------------------
 
 

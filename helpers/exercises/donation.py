@@ -324,6 +324,7 @@ class TrainingStep(Exercise):
     difficulty = 2
     importance = 3
     minutes = 25
+    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         about = ["value", "donated", "batch", "once"]
@@ -370,6 +371,9 @@ class TrainingStep(Exercise):
             "types": dtypes(state),
             "batches gone": sum(deleted(batches)),
         }
+
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         w, b, x, ys, rates, fresh = case
@@ -592,6 +596,7 @@ class RingBuffer(Exercise):
     difficulty = 3
     importance = 2
     minutes = 25
+    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("five times 5 rows into 16 slots", *cache(rng, 0), rows_for(rng, 5, 5), True)
@@ -618,6 +623,9 @@ class RingBuffer(Exercise):
         seen = counted([functools.partial(then_read, new) for new in rows])
         side = beside(append, state, k.nbytes // 2, *rows[0]) if fresh else {}
         return seen | {"contents": contents, "fates": fates} | side
+
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         k, v, count, rows, fresh = case
@@ -684,6 +692,7 @@ class FrozenLayers(Exercise):
     difficulty = 2
     importance = 2
     minutes = 25
+    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("two trainings from one model, then one from another", *tuning(rng), True)
@@ -746,6 +755,9 @@ class FrozenLayers(Exercise):
             "pretrained": [read(model) for model in sources],
             "batches gone": sum(deleted(data)),
         }
+
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         models, batches, fresh = case

@@ -89,6 +89,7 @@ class ChunkedNorms(Exercise):
     difficulty = 2
     importance = 3
     minutes = 25
+    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         sizes = [100, 128, 64, 200, 5000]
@@ -129,6 +130,9 @@ class ChunkedNorms(Exercise):
             "later": sum(counts[1:]),
             "at once": max(held, default=0) // int(np.prod(x.shape[1:])),
         }
+
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["first"], seen["later"])
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         layer, x, y, sizes, chunk, fresh = case

@@ -109,7 +109,7 @@ class MaskedMeanLoss(Exercise):
         }
 
     def counted(self, seen: Mapping[str, Any]) -> int | None:
-        return seen["first"] + seen["later"] if "first" in seen else None
+        return expect.total(seen["first"], seen["later"]) if "first" in seen else None
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         task, w, b, x, y, sizes = case.inputs[:6]
@@ -202,7 +202,7 @@ class CompileBudgetTest(Exercise):
         return count_later(serve, rows_of(x, sizes), len(sizes), fresh)
 
     def counted(self, seen: Mapping[str, Any]) -> int | None:
-        return seen["first"] + seen["later"] if "first" in seen else None
+        return expect.total(seen["first"], seen["later"]) if "first" in seen else None
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         if case.inputs[0] == "budget":
@@ -346,7 +346,7 @@ class StaticConfig(Exercise):
         return probe_calls(make_config, settings)
 
     def counted(self, seen: Mapping[str, Any]) -> int | None:
-        return sum(seen["compilations"]) if "compilations" in seen else None
+        return expect.total(seen["compilations"]) if "compilations" in seen else None
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         task, settings = case
@@ -489,7 +489,7 @@ class LearningRateLoop(Exercise):
         return {"ends": ends} if fresh is None else {"ends": ends, "compilations": compilations}
 
     def counted(self, seen: Mapping[str, Any]) -> int | None:
-        return sum(seen["compilations"]) if "compilations" in seen else None
+        return expect.total(seen["compilations"]) if "compilations" in seen else None
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         w, b, x, y, plans, fresh = case
@@ -501,6 +501,9 @@ class LearningRateLoop(Exercise):
         if fresh is None:
             return
         first, *later = seen["compilations"]
+        if not fresh:  # it is no first one: the program was made for the public case
+            unit = "compiled in training 1"
+            yield expect.equal("later", first, 0, unit=unit)
         if fresh:
             unit = "compiled in the first training"
             hint = "One program for the whole step; two conversions beside it are tolerated."
@@ -612,7 +615,7 @@ class AheadOfTimeTable(Exercise):
         }
 
     def counted(self, seen: Mapping[str, Any]) -> int | None:
-        return seen["built"] + seen["served"] + seen["refused"]
+        return expect.total(seen["built"], seen["served"], seen["refused"])
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         rule, buckets, x, sizes, wrong = case

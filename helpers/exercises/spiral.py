@@ -647,6 +647,7 @@ class Epoch(Exercise):
     difficulty = 3
     importance = 3
     minutes = 35
+    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         about = ["params", "ema", "loss", "donated", "once"]
@@ -693,6 +694,9 @@ class Epoch(Exercise):
             "key": leaves_of(state.key),
             "batches gone": sum(deleted(data)),
         }
+
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         params, batches, epochs, law, _ = case
@@ -842,6 +846,7 @@ class Evaluation(Exercise):
     difficulty = 2
     importance = 2
     minutes = 20
+    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("13, 8, 3 and 14 points, in chunks of 4", *to_evaluate(rng, 13, 8, 3, 14), True)
@@ -870,6 +875,9 @@ class Evaluation(Exercise):
             "most rows": max(_rows_asked, default=0),
             "fewest rows": min(_rows_asked, default=0),
         }
+
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         w, sets, _ = case
@@ -954,6 +962,7 @@ class HardExamples(Exercise):
     difficulty = 2
     importance = 2
     minutes = 20
+    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         about = ["which", "norms", "chunks", "once"]
@@ -981,6 +990,9 @@ class HardExamples(Exercise):
         seen = counted([functools.partial(one, *each) for each in sets])
         most = max(_at_once, default=0)
         return {"found": found, "compilations": seen["compilations"], "at once": most}
+
+    def counted(self, seen: Mapping[str, Any]) -> int | None:
+        return expect.total(seen["compilations"])
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         w, b, sets, fresh = case
