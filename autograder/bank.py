@@ -202,6 +202,7 @@ class Trial:
                 f"write one of {', '.join(self.exercise.properties)}",
             )
             return
+        yield from self._uncountable(by_seed[0])
         yield from self._starter()
         yield from self._right(Answer(self.key, "right", "the reference", reference), by_seed)
         for answer in self.chapter.answers:
@@ -212,6 +213,7 @@ class Trial:
         for answer in self.chapter.answers:
             if self._is(answer, "wrong"):
                 first = self._on_first_seed(answer.source)
+                yield from self._uncountable(first)
                 fails = self._fails_in_public(first)
                 by_seed = [first] if fails else self._on_all_seeds(answer.source, first)
                 yield from self._wrong(answer, by_seed)
@@ -240,6 +242,19 @@ class Trial:
         about = {key for each in tried for key in each.case.about or ()}
         judged = {row.key for each in tried for row in rows(self.exercise, each)}
         return (about | judged) - set(self.exercise.properties)
+
+    def _uncountable(self, tried: Sequence[Tried]) -> Iterator[Problem]:
+        """The grader takes an observation that `counted` can't read for a forged one."""
+        for each in tried:
+            try:
+                if not each.observation.fault:
+                    self.exercise.counted(each.observation.values)
+            except Exception as error:
+                yield Problem(
+                    f"helpers/exercises/{self.chapter.name}.py: {self.key}",
+                    f"`counted` fails in “{each.case.name}”: {one_line(error)}",
+                    "return None where the probe counted nothing",
+                )
 
     def _starter(self) -> Iterator[Problem]:
         code = starters(self.chapter)[self.key]

@@ -210,7 +210,7 @@ class Watch:
         self.programs = 0
 
     def receive(self, control: socket.socket, often: Callable[[], None]) -> bytes:
-        """The next message from `control`; counts until it is there, and calls `often` meanwhile."""
+        """The next message from `control`; counts until then, and calls `often`."""
         waiting = select.poll()
         for each in (control.fileno(), *self.listeners):
             waiting.register(each, select.POLLIN)

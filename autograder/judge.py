@@ -5,13 +5,12 @@ seeds stay.
 """
 
 import builtins
-import os
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autograder.course import Chapter, hidden_rng
+from autograder.deadline import Deadline
 from autograder.sandbox import Learner, LearnerForged, LearnerGone, LearnerLate, Look
 from helpers.exercise import Case, Exercise, Observation, Tried, public_rng
 
@@ -21,10 +20,6 @@ TIME = "nothing is said to have been compiled, but it took the time of a compila
 PROCESSES = "it leaves processes running, whose compilations nobody counts"
 REPLACED = "something that the check rests on was replaced"
 """What is said of tampering: all but the last were seen from outside the learner's process."""
-
-
-MOST_CROWDED = 4.0
-"""How many times its length a deadline may take where the machine has other work."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ def interview(
     timeout, a crash or tampering nothing more is asked: the remaining cases share the fault, and
     the learner's process is of no further use (`spoiled`).
     """
-    deadline = time.monotonic() + exercise.seconds * crowding()
+    deadline = Deadline(exercise.seconds)
     tried: list[Tried] = []
     said: list[str] = []
     try:
@@ -83,15 +78,6 @@ def interview(
         gone = Observation(fault="crash", message="the Python process ended")
         return _ended(tried, asked, gone), False
     return tried, any(text.startswith("NameError") for text in said)
-
-
-def crowding() -> float:
-    """How much longer than alone a program takes on this machine now, between 1 and MOST_CROWDED.
-
-    The processes that run or wait to (the load of the last minute) for each processor.
-    """
-    load = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return min(max(load, 1.0), MOST_CROWDED)
 
 
 def _ended(tried: Sequence[Tried], asked: Sequence[Asked], seen: Observation) -> list[Tried]:

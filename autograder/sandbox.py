@@ -16,7 +16,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -27,6 +26,7 @@ import numpy as np
 from packaging.version import Version
 
 from autograder import policy, wire
+from autograder.deadline import Deadline
 from helpers.exercise import Observation
 
 PACKAGES = Path(__file__).resolve().parent.parent
@@ -111,7 +111,7 @@ class WarmParent:
         self._hear()
         learner = Learner(self, ours)
         try:
-            learner.ready(time.monotonic() + START_SECONDS)
+            learner.ready(Deadline(START_SECONDS))
         except (LearnerGone, LearnerLate) as error:
             raise RuntimeError(f"a learner's process could not be jailed: {error}") from None
         return learner
@@ -163,16 +163,16 @@ class Learner:
         self.parent = parent
         self.stream = stream
 
-    def ready(self, deadline: float) -> None:
+    def ready(self, deadline: Deadline) -> None:
         """Waits until the process is in its jail. Raises LearnerGone or LearnerLate."""
         jailed = self._receive(deadline)
         if jailed.get("jailed") is not True:
             raise LearnerGone(str(jailed.get("error"))[:300])
 
-    def load(self, cells: Sequence[tuple[str, str]], deadline: float) -> dict[str, str]:
+    def load(self, cells: Sequence[tuple[str, str]], deadline: Deadline) -> dict[str, str]:
         """Runs cells, given as (name, source), and returns the errors by the cells' names.
 
-        deadline: a `time.monotonic()`. Raises LearnerGone or LearnerLate.
+        Raises LearnerGone or LearnerLate.
         """
         reply = self._ask({"do": "load", "cells": [list(cell) for cell in cells]}, deadline)
         errors = reply.get("errors")
@@ -180,7 +180,7 @@ class Learner:
             raise LearnerForged("no list of errors")
         return {_line(name): _line(text) for name, text in errors.items()}
 
-    def observe(self, exercise: str, inputs: Sequence[Any], deadline: float) -> Observation:
+    def observe(self, exercise: str, inputs: Sequence[Any], deadline: Deadline) -> Observation:
         """One call of the probe. Raises LearnerGone or LearnerLate."""
         question = {"do": "case", "exercise": exercise, "inputs": portable(list(inputs))}
         reply = self._ask(question, deadline)
@@ -200,10 +200,10 @@ class Learner:
         self.stream.close()
         return self.parent.finish()
 
-    def _ask(self, question: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+    def _ask(self, question: Mapping[str, Any], deadline: Deadline) -> dict[str, Any]:
         turn = secrets.token_hex(8)  # a frame that was written before the question can't know it
         try:
-            self.stream.settimeout(max(deadline - time.monotonic(), 0.01))
+            self.stream.settimeout(max(deadline.left(), 0.01))
             self.stream.sendall(wire.encode({**question, "turn": turn}))
         except TimeoutError:
             raise LearnerLate from None
@@ -214,7 +214,7 @@ class Learner:
             raise LearnerForged("a frame that answers no question")
         return reply
 
-    def _receive(self, deadline: float) -> dict[str, Any]:
+    def _receive(self, deadline: Deadline) -> dict[str, Any]:
         try:
             return wire.decode(lambda n: self._read(n, deadline))
         except TimeoutError:
@@ -224,15 +224,17 @@ class Learner:
         except OSError as error:
             raise LearnerGone(str(error)) from None
 
-    def _read(self, n: int, deadline: float) -> bytes:
+    def _read(self, n: int, deadline: Deadline) -> bytes:
         """Exactly n bytes, in memory that grows with what arrives."""
         parts = bytearray()
         while len(parts) < n:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if not (left := deadline.left()):
                 raise TimeoutError
             self.stream.settimeout(left)
-            part = self.stream.recv(min(n - len(parts), 1 << 16))
+            try:
+                part = self.stream.recv(min(n - len(parts), 1 << 16))
+            except TimeoutError:
+                continue
             if not part:
                 raise OSError("the process ended before it answered")
             parts += part

@@ -8,6 +8,7 @@ Run as `python -m autograder.student FD isolated|limited`, FD being the control 
 import contextlib
 import functools
 import gc
+import glob
 import importlib
 import io
 import json
@@ -148,10 +149,9 @@ def _descendants(pid: int) -> list[int]:
 def _children(pid: int) -> list[int]:
     """Of all its threads: a process is the child of the thread that forked it."""
     found: list[int] = []
-    with contextlib.suppress(OSError):  # gone, or no Linux
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as listed:
-                found.extend(int(each) for each in listed.read().split())
+    for place in glob.glob(f"/proc/{pid}/task/*/children"):
+        with contextlib.suppress(OSError), open(place) as listed:  # it may be gone
+            found.extend(int(each) for each in listed.read().split())
     return found
 
 

@@ -5,6 +5,7 @@ no sandbox and prints nothing: `helpers.selfcheck` shows an assessment to a lear
 calls the same `assess` on observations made in another process.
 """
 
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -88,8 +89,9 @@ class Exercise:
         points: earned in full when every property holds.
         difficulty, importance: 1 to 3. minutes: for a learner who has read the section.
         seconds: wall-clock deadline of the whole exercise in the grader, loading included; longer
-            on a machine that has other work (`autograder.judge.crowding`).
-        quiet_seconds: CPU time that a case takes at most in which nothing is compiled (`counted`).
+            on a machine that has other work (`autograder.deadline`).
+        quiet_seconds: CPU time that a case takes at most in which nothing is compiled (`counted`);
+            by default time is no evidence, only new machine code is.
     """
 
     id: str
@@ -101,7 +103,7 @@ class Exercise:
     importance: int = 2
     minutes: int = 10
     seconds: float = 10.0
-    quiet_seconds: float = 0.06
+    quiet_seconds: float = math.inf
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,15 +1,18 @@
 """Every attack of `tests/attacks` through the real engine: what it earns, reads, reaches and shows.
 
-An attack is one cell that answers an exercise of chapter 01, with a header: what it tries, the
-verdicts that it may get, whether a person must be told, and what its honest part earns by itself.
-In each submission the reference answers one more exercise, which has to stay complete.
+An attack is one cell that answers an exercise, of chapter 01 where its header names no other. The
+header says what it tries, the verdicts that it may get, whether a person must be told, and what its
+honest part earns by itself. In each submission the reference answers one more exercise, which has
+to stay complete.
 """
 
 import copy
+import functools
 import json
 import re
 import zipfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from autograder import cells, collect, diagnose, sandbox, submission
 from autograder.assembly import reference_answers
 from autograder.build import learner_notebook
 from autograder.collect import find
-from autograder.course import SECRET, chapter
+from autograder.course import SECRET, Chapter, chapter
 from autograder.grade import Grader
 from autograder.oddities import odd
 from autograder.results import Graded, Submission
@@ -38,6 +41,7 @@ class Attack:
     """One file of the bank; `earns` is what its honest part gets alone."""
 
     name: str
+    chapter: Chapter
     tries: str
     exercise: str
     verdicts: tuple[str, ...]
@@ -51,14 +55,17 @@ def attack(path: Path) -> Attack:
     text = path.read_text(encoding="utf-8")
     header, _, source = text.partition("\n\n")
     told = dict(line.removeprefix("# ").split(": ", 1) for line in header.splitlines())
-    honest = BANK[told["honest part"]] if "honest part" in told else RIGHT[told["exercise"]]
+    of = chapter(told.get("chapter", CHAPTER.name))
+    bank = {answer.name: answer.source for answer in of.answers}
+    bank["the reference"] = reference_answers(of)[told["exercise"]]
     return Attack(
         path.stem,
+        of,
         told["tries"],
         told["exercise"],
         tuple(told["verdict"].split("|")),
         told["flagged"] == "yes",
-        source.replace(MARK, honest),
+        source.replace(MARK, bank[told.get("honest part", "the reference")]),
         float(told.get("earns", 0)),
         float(told["seconds"]) if "seconds" in told else None,
     )
@@ -68,20 +75,24 @@ ATTACKS = [attack(path) for path in sorted((Path(__file__).parent / "attacks").g
 
 
 @pytest.fixture(scope="module")
-def grader():
-    """A grader whose judge has a secret; how known mistakes behave is of no interest here."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv(SECRET, CANARY)
-    patch.setattr(diagnose, "bank", lambda *args: [])
-    with Grader(CHAPTER) as ready:
-        if not ready.parent.isolated:
-            pytest.skip(f"no isolation on this machine: {sandbox.missing()}")
-        yield ready
-    patch.undo()
+def graders():
+    """Graders by chapter, whose judge has a secret; how mistakes behave is of no interest here."""
+    if missing := sandbox.missing():
+        pytest.skip(f"no isolation on this machine: {missing}")
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as to_close:
+        patch.setenv(SECRET, CANARY)
+        patch.setattr(diagnose, "bank", lambda *args: [])
+        yield functools.cache(lambda of: to_close.enter_context(Grader(of)))
+
+
+@pytest.fixture(scope="module")
+def grader(graders):
+    return graders(CHAPTER)
 
 
 def grade(grader: Grader, answers: Mapping[str, str], **more: object) -> Graded:
-    return grader.grade(Submission("mallory", CHAPTER.name, Path("nb"), answers, **more))
+    of = grader.chapter
+    return grader.grade(Submission("mallory", of.name, Path("nb"), answers, **more))
 
 
 def told(assessments: Mapping[str, Assessment]) -> str:
@@ -102,16 +113,25 @@ def hidden_numbers(grader: Grader, exercise: str) -> set[str]:
     }
 
 
+def neighbour_of(attack: Attack) -> str:
+    """Which exercise the reference answers beside the attack."""
+    elsewhere = {"per_example": "4.2", "donation": "6.1", "spiral": "10.1"}
+    first = "1.4" if attack.exercise in ("1.1", "1.5") else "1.5"
+    return elsewhere.get(attack.chapter.name, first)
+
+
 def test_the_bank_is_large():
     assert len(ATTACKS) >= 60
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=[each.name for each in ATTACKS])
-def test_an_attack_gains_nothing_reads_nothing_and_reaches_nobody(grader, attack, monkeypatch):
+def test_an_attack_gains_nothing_reads_nothing_and_reaches_nobody(graders, attack, monkeypatch):
+    grader, neighbour = graders(attack.chapter), neighbour_of(attack)
     if attack.seconds:
-        monkeypatch.setattr(type(CHAPTER.exercises[attack.exercise]), "seconds", attack.seconds)
-    neighbour = "1.4" if attack.exercise in ("1.1", "1.5") else "1.5"
-    answers = {attack.exercise: attack.source, neighbour: RIGHT[neighbour]}
+        exercise = attack.chapter.exercises[attack.exercise]
+        monkeypatch.setattr(type(exercise), "seconds", attack.seconds)
+    answers = {attack.exercise: attack.source}
+    answers[neighbour] = reference_answers(attack.chapter)[neighbour]
     graded = grade(grader, answers)
     got = graded.assessments[attack.exercise]
     assert got.verdict in attack.verdicts, (got.verdict, got.message, graded.person)

@@ -10,8 +10,8 @@ import pytest
 from autograder import course, diagnose
 from autograder.assembly import reference_answers
 from autograder.course import chapter
+from autograder.deadline import Deadline, crowding
 from autograder.grade import Grader
-from autograder.judge import crowding
 from autograder.results import Graded, Submission
 from autograder.sandbox import WarmParent
 from autograder.session import Asking, Session
@@ -130,6 +130,19 @@ def test_a_deadline_is_longer_where_the_processors_have_other_work(monkeypatch, 
     of_all = load * (os.cpu_count() or 1)
     monkeypatch.setattr(os, "getloadavg", lambda: (of_all, 0.0, 0.0))
     assert crowding() == pytest.approx(longer)
+
+
+def test_a_deadline_grows_when_others_come_while_it_runs(monkeypatch):
+    now, load = [0.0], [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(os, "getloadavg", lambda: (load[0] * (os.cpu_count() or 1), 0.0, 0.0))
+    deadline = Deadline(10)
+    now[0], load[0] = 9.0, 3.0
+    assert deadline.left() == pytest.approx(1)
+    now[0] = 12.0
+    assert deadline.left() == pytest.approx(18)
+    now[0], load[0] = 31.0, 0.0
+    assert deadline.left() == 0
 
 
 HANGS = {

@@ -324,7 +324,6 @@ class TrainingStep(Exercise):
     difficulty = 2
     importance = 3
     minutes = 25
-    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         about = ["value", "donated", "batch", "once"]
@@ -596,7 +595,6 @@ class RingBuffer(Exercise):
     difficulty = 3
     importance = 2
     minutes = 25
-    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("five times 5 rows into 16 slots", *cache(rng, 0), rows_for(rng, 5, 5), True)
@@ -692,7 +690,6 @@ class FrozenLayers(Exercise):
     difficulty = 2
     importance = 2
     minutes = 25
-    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("two trainings from one model, then one from another", *tuning(rng), True)

@@ -89,7 +89,6 @@ class ChunkedNorms(Exercise):
     difficulty = 2
     importance = 3
     minutes = 25
-    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         sizes = [100, 128, 64, 200, 5000]

@@ -18,6 +18,9 @@ from helpers.quiz import Question
 
 Array = npt.NDArray[Any]
 
+QUIET = 0.06
+"""CPU seconds that a few calls of these small programs take at most, when none is compiled."""
+
 
 def rows_of(x: Array, sizes: Sequence[int]) -> list[Array]:
     """The first rows of `x`, cut into batches of the given sizes, one behind the other."""
@@ -77,6 +80,7 @@ class MaskedMeanLoss(Exercise):
     difficulty = 2
     importance = 3
     minutes = 20
+    quiet_seconds = QUIET
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         sizes = [3, 8, 11, 4, 2, 16, 7, 2, 9]
@@ -175,6 +179,7 @@ class CompileBudgetTest(Exercise):
     difficulty = 2
     importance = 3
     minutes = 20
+    quiet_seconds = QUIET
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case(
@@ -315,6 +320,7 @@ class StaticConfig(Exercise):
     difficulty = 1
     importance = 3
     minutes = 15
+    quiet_seconds = QUIET
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         width = int(rng.integers(2, 9))
@@ -459,6 +465,7 @@ class LearningRateLoop(Exercise):
     difficulty = 2
     importance = 3
     minutes = 15
+    quiet_seconds = QUIET
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         plans = [[0.1], [0.1, 0.05, 0.02], [0.08, 0.04], [0.1, 0.05, 0.02]]
@@ -563,6 +570,7 @@ class AheadOfTimeTable(Exercise):
     difficulty = 2
     importance = 2
     minutes = 25
+    quiet_seconds = QUIET
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         sizes = [1, 4, 3, 2, 1]

@@ -647,7 +647,6 @@ class Epoch(Exercise):
     difficulty = 3
     importance = 3
     minutes = 35
-    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         about = ["params", "ema", "loss", "donated", "once"]
@@ -846,7 +845,6 @@ class Evaluation(Exercise):
     difficulty = 2
     importance = 2
     minutes = 20
-    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         yield Case("13, 8, 3 and 14 points, in chunks of 4", *to_evaluate(rng, 13, 8, 3, 14), True)
@@ -962,7 +960,6 @@ class HardExamples(Exercise):
     difficulty = 2
     importance = 2
     minutes = 20
-    quiet_seconds = float("inf")  # it computes for long: new code alone says that it compiled
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         about = ["which", "norms", "chunks", "once"]

@@ -1,4 +1,4 @@
-# tries: takes the listeners away while it compiles in later epochs: chapter 10 has no witness
+# tries: takes the listeners away while it compiles in later epochs
 # chapter: spiral
 # exercise: 10.4
 # verdict: tampered

@@ -1,4 +1,4 @@
-# tries: takes the listeners away while it compiles in later appends: chapter 06 has no witness
+# tries: takes the listeners away while it compiles in later appends
 # chapter: donation
 # exercise: 6.4
 # verdict: tampered

@@ -1,4 +1,4 @@
-# tries: takes the listeners away while it compiles for later batches: chapter 04 has no witness
+# tries: takes the listeners away while it compiles for later batches
 # chapter: per_example
 # exercise: 4.1
 # verdict: tampered
