@@ -1,7 +1,6 @@
 # tries: compiles in each training, and lets the first of each case be counted alone
 # exercise: 1.4
-# verdict: partial
-# earns: 2.4
+# verdict: tampered
 # flagged: yes
 # honest part: a jit in each training
 
