@@ -252,7 +252,7 @@ class Trial:
             except Exception as error:
                 yield Problem(
                     f"helpers/exercises/{self.chapter.name}.py: {self.key}",
-                    f"`counted` fails in “{each.case.name}”: {one_line(error)}",
+                    f"`counted` fails in “{each.case.name}” ({one_line(error)})",
                     "return None where the probe counted nothing",
                 )
 

@@ -185,6 +185,12 @@ FAULTS = {
         "values = np.random.default_rng().integers(1, 10**6, size=4)",
         "9.2: the same seed gives other cases: draw from `rng` alone",
     ),
+    "a count that is not always there": (
+        "tiny.py",
+        "class Bounds(Exercise):",
+        "class Bounds(Exercise):\n    def counted(self, seen):\n        return seen['count']\n",
+        "tiny.py: 9.2: `counted` fails in “inside” (KeyError: 'count'): return None where",
+    ),
     "a judge with a key of its own": (
         "tiny.py",
         'yield expect.raises("refuses"',

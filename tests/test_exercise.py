@@ -6,6 +6,7 @@ import pytest
 
 from helpers import expect
 from helpers.exercise import (
+    MOST_ROWS,
     STUB,
     Case,
     Exercise,
@@ -17,6 +18,7 @@ from helpers.exercise import (
     observe,
     one_line,
     plain,
+    rows,
 )
 
 
@@ -73,6 +75,19 @@ def test_partial_credit_is_the_weighted_share_of_the_properties_that_held():
     failed = found.findings[1]
     assert failed.seen == "None: did the function return?"
     assert failed.case == "no numbers"
+
+
+def test_a_judge_that_is_made_to_compare_without_an_end_stops():
+    class Endless(Square):
+        def judge(self, case, seen):
+            while True:
+                yield expect.true(case.about[0], True)
+
+    exercise = Endless()
+    case = next(iter(exercise.cases(np.random.default_rng(0))))
+    found = rows(exercise, Tried(case, Observation({"y": 0})))
+    assert len(found) == MOST_ROWS + 2
+    assert not found[-1].passed and "things to compare" in found[-1].seen
 
 
 def test_an_error_in_one_case_costs_the_properties_of_that_case_alone():

@@ -110,3 +110,10 @@ def test_raises_compares_class_names():
 def test_long_arrays_are_cut_and_say_their_shape():
     assert expect.short(np.arange(100)) == "[0, 1, 2, 3, 4, 5, …] of shape (100,)"
     assert expect.short(np.float32(0.1)) == "0.1"
+
+
+def test_a_total_takes_counts_alone():
+    assert expect.total(1, [2, 3], []) == 6
+    for no_count in (np.zeros(3), [True], 1.0, [[1]], None):
+        with pytest.raises(TypeError):
+            expect.total(0, no_count)

@@ -101,6 +101,13 @@ HOSTILE = {
     "true as a size": array_frame("<f4", [True], b"x" * 4),
     "an array that was never sent": frame({"tree": ["dict", {"x": ["array", 3]}], "arrays": []}),
     "a message that is no dict": frame({"tree": ["list", 1], "arrays": []}),
+    "arrays whose sum would be gigabytes": frame(
+        {
+            "tree": ["dict", {"x": ["array", 0], "y": ["array", 1]}],
+            "arrays": [{"dtype": "|u1", "shape": shape} for shape in ([60_000, 1], [1, 60_000])],
+        },
+        bytes(120_000),
+    ),
     "too many arrays": frame(
         {"tree": ["dict", {}], "arrays": [{"dtype": "<f4", "shape": []}] * 300}, b"x" * 1200
     ),
@@ -116,6 +123,11 @@ def test_hostile_frames_are_refused(data):
 def test_a_result_too_large_for_the_wire_is_refused_where_it_is_made():
     with pytest.raises(wire.WireError, match="too large"):
         wire.encode({"x": np.zeros(wire.MAX_BYTES // 8 + 1)})
+
+
+def test_many_arrays_of_ordinary_shapes_pass():
+    arrays = [np.zeros(shape) for shape in ((5000,), (1, 5000), (5000, 1), (3, 5000), (), (0, 7))]
+    assert len(wire.decode(exactly(wire.encode({"x": arrays})))["x"]) == len(arrays)
 
 
 def test_an_integer_too_large_for_the_wire_is_refused_where_it_is_made():
