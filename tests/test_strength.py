@@ -178,3 +178,11 @@ def test_a_sample_of_mutants_runs_and_some_are_killed(part):
     report = measure(chapter, part, Choice(sample=4, seed=WEEK), workers=2)
     assert not report.problems
     assert report.killed, report.survivors
+
+
+@pytest.mark.slow
+def test_the_capstone_runs_on_the_references_and_notices_a_change_of_what_holds_them_together():
+    too_slow = Choice(only="assemble: constant: 9 → 10")
+    report = measure(course.chapter("spiral"), "text", too_slow)
+    (tried,) = report.tried
+    assert not report.problems and tried.by.startswith("claim-10-10-1")

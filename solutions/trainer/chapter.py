@@ -1228,7 +1228,8 @@ def metrics(params, batch):
 
 # %% [markdown]
 # The run goes on to step 300, and is evaluated on three batches of 100, 100 and 40 rows. The last
-# one is padded, so that all have one shape and one program. ❌ Averaging the accuracies of the batches gives another number.
+# one is padded, so that all have one shape and one program. ❌ Averaging the accuracies of the
+# batches gives another number.
 
 # %% tags=["claim"]
 run = fit(run, loss, shuffled(examples, 60), steps=300)
