@@ -256,7 +256,7 @@ def tests(session: nox.Session) -> None:
         return
     environment.run("autograder", "build", "--check")
     # a file's tests share what they set up; long ones come early in the alphabet
-    environment.run("pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+    environment.run("pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
     session.notify("chapters")
 
 
