@@ -255,7 +255,7 @@ def training_config():
 
 
 # %% 8.2 right: logarithms of logistic functions
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -268,7 +268,7 @@ class FocalLoss(kd.losses.Loss):
 
 
 # %% 8.2 right: optax's cross-entropy, and a shape check by hand
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -283,7 +283,7 @@ class FocalLoss(kd.losses.Loss):
 
 
 # %% 8.2 right: softplus with signs
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -300,7 +300,7 @@ class FocalLoss(kd.losses.Loss):
 # The logistic function of -200 is 0 in float32, and its logarithm is infinite. Take the logarithm of
 # the logistic function in one step: `jax.nn.log_sigmoid`.
 # see: 8.6
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -317,7 +317,7 @@ class FocalLoss(kd.losses.Loss):
 # log(p + 1e-7) is never less than -16: a logit of -200 costs as much as one of -16, and its gradient is
 # zero where it should be largest. Compute the logarithm stably instead.
 # see: 8.6
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -334,7 +334,7 @@ class FocalLoss(kd.losses.Loss):
 # at b = 0 for gamma below 1, and infinity times zero is NaN. Write the power as
 # exp(gamma * log b), with a stable log b.
 # see: 8.6
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -350,7 +350,7 @@ class FocalLoss(kd.losses.Loss):
 # `get_values` returns one value for each element. With a mean taken before, the mask of the base
 # class has nothing left to select, and masked elements count.
 # see: 8.6
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -365,7 +365,7 @@ class FocalLoss(kd.losses.Loss):
 # %% 8.2 wrong: sums over the last axis
 # One value a row is not one a logit: the mask no longer fits, and the mean is three times too large.
 # see: 8.6
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -382,7 +382,7 @@ class FocalLoss(kd.losses.Loss):
 # The base class multiplies by the weight when it makes the state. Multiplied here as well, a weight
 # of 2 counts as 4.
 # see: 8.6
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -399,7 +399,7 @@ class FocalLoss(kd.losses.Loss):
 # p to the power gamma favours what the model already knows; the focal loss plays it down, with
 # (1 - p) to the power gamma.
 # see: 8.6
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -415,7 +415,7 @@ class FocalLoss(kd.losses.Loss):
 # With `stop_gradient` on the factor the values are right, and the slope is that of another loss: the
 # factor depends on the logit too.
 # see: 8.6
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -432,7 +432,7 @@ class FocalLoss(kd.losses.Loss):
 # Labels of shape (4, 1) against logits of shape (4, 3) broadcast, and each logit is compared with
 # a label that is not its own. `@typechecked` with the same axes for both refuses that.
 # see: 8.5
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -446,7 +446,7 @@ class FocalLoss(kd.losses.Loss):
 # %% 8.2 wrong: gamma is always 2
 # The field is there, and the formula does not read it.
 # see: 8.6
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -461,7 +461,7 @@ class FocalLoss(kd.losses.Loss):
 # %% 8.2 wrong: labels of ±1
 # The labels are 0 and 1. A label of 0 times the logit is 0, whatever the model said.
 # see: 8.6
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FocalLoss(kd.losses.Loss):
     logits: kd.kontext.Key = kd.kontext.REQUIRED
     labels: kd.kontext.Key = kd.kontext.REQUIRED
@@ -474,7 +474,7 @@ class FocalLoss(kd.losses.Loss):
 
 
 # %% 8.3 right: count, mean and sum of squared distances
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -508,7 +508,7 @@ class Spread(kd.metrics.Metric):
 
 
 # %% 8.3 right: jnp, with the variance in the state
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -574,7 +574,7 @@ class _Sums(kd.metrics.State):
         return 0.0 if n == 0 else np.sqrt(max(second / n - (first / n) ** 2, 0.0))
 
 
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -596,7 +596,7 @@ class Spread(kd.metrics.Metric):
 # A deviation of each batch, averaged: the distances between the batches are lost, and a batch of one
 # counts as much as a batch of eight. Keep what a deviation is made of.
 # see: 8.7
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -615,7 +615,7 @@ class Spread(kd.metrics.Metric):
 # Near 10,000 a square is 1e8, and float32 has seven digits: the difference of the two large sums is
 # rounding. Keep the squared distances from the batch's own mean, and move them when you merge.
 # see: 8.7
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -643,7 +643,7 @@ class Spread(kd.metrics.Metric):
 # Right in every order, and the state grows with the data: after a million examples it holds a
 # million numbers. Three are enough.
 # see: 8.7
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -667,7 +667,7 @@ class Spread(kd.metrics.Metric):
 # The squared distances of two batches add up only if both are taken from one mean. Each batch has its
 # own: n·m / (n + m) times the squared gap between them is missing.
 # see: 8.7
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -698,7 +698,7 @@ class Spread(kd.metrics.Metric):
 # The mean of two means is the mean of all only where the batches are equal. Weight them by their
 # counts, or the order of merging decides the result.
 # see: 8.7
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -734,7 +734,7 @@ class Spread(kd.metrics.Metric):
 # Two empty states have no example between them: 0 / 0 is NaN, and whatever is merged with it is NaN
 # as well. Divide by at least 1.
 # see: 8.7
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -769,7 +769,7 @@ class Spread(kd.metrics.Metric):
 # %% 8.3 wrong: multiplies by the mask
 # NaN times 0 is NaN: what is masked out still spoils the sum. Select with `jnp.where`.
 # see: 8.7
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -805,7 +805,7 @@ class Spread(kd.metrics.Metric):
 # The masked values are left out of the sums, and they are still counted: the mean is drawn towards
 # zero. The count is the sum of the mask.
 # see: 8.7
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -841,7 +841,7 @@ class Spread(kd.metrics.Metric):
 # Division by n - 1 estimates the deviation of a population from a sample. The task asks for the
 # deviation of these values, which divides by n.
 # see: 8.7
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
@@ -877,7 +877,7 @@ class Spread(kd.metrics.Metric):
 # %% 8.3 wrong: the variance
 # That is the square of what is asked for: the root is missing in `compute`.
 # see: 8.7
-@dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread(kd.metrics.Metric):
     values: kd.kontext.Key = kd.kontext.REQUIRED
     mask: kd.kontext.Key | None = None
