@@ -7,6 +7,7 @@ import contextlib
 import functools
 import io
 import multiprocessing
+import os
 import tempfile
 import warnings
 from collections import Counter
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from autograder import assembly, course, forked, nbgrader_course, source, wire
+from autograder import assembly, course, nbgrader_course, source, wire
 from autograder.course import Answer, Chapter
 from autograder.judge import Asked, cases_of
 from autograder.problems import Problem
@@ -141,29 +142,38 @@ def misconception(answer: Answer, exercise: Exercise, tried: Sequence[Tried]) ->
 # --- checking a chapter's bank -------------------------------------------------------------------
 
 
+def processes(workers: int, as_graded: bool = False) -> ProcessPoolExecutor:
+    """Processes for `check_bank`. as_graded: they compile as the grader does, in half the time."""
+    settings = {"XLA_FLAGS": xla_flags()} if as_graded else {}
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, spawn, _prepare, (settings,))
+
+
+def _prepare(settings: Mapping[str, str]) -> None:
+    os.environ.update(settings)
+
+
 def check_bank(
-    chapter: Chapter, seeds: int = SEEDS, workers: int = 1, as_graded: bool = False
+    chapter: Chapter,
+    seeds: int = SEEDS,
+    pool: ProcessPoolExecutor | None = None,
+    as_graded: bool = False,
 ) -> list[Problem]:
     """All that is wrong with the exercises of a chapter and its bank; nothing if it may ship.
 
-    workers: processes that share the exercises; 1 runs them here. as_graded: in processes that
-    compile as the grader does, in half the time; of the committed bank, which tells how mistakes
-    behave in a notebook, no numbers are compared then.
+    pool: `processes` that share the exercises; without any they run here. as_graded: they are of
+    that kind; of the committed bank, which tells how mistakes behave in a notebook, no numbers are
+    compared then.
     """
     problems = [*_words(chapter), *_hidden_classes(chapter), *_quiz(chapter)]
     for key in chapter.exercises:
         problems += _counts(chapter, key)
         problems += _cases(chapter, key)
     trials = [(chapter.name, key, seeds, as_graded) for key in chapter.exercises]
-    if workers == 1 and not as_graded:
+    if pool is None:
         return problems + [found for trial in trials for found in run_trial(*trial)]
-    spawn = multiprocessing.get_context("spawn")
-    with (
-        forked.environment({"XLA_FLAGS": xla_flags()} if as_graded else {}),
-        ProcessPoolExecutor(workers, spawn) as pool,
-    ):
-        jobs = [pool.submit(run_trial, *trial) for trial in trials]
-        return problems + [found for job in jobs for found in job.result()]
+    jobs = [pool.submit(run_trial, *trial) for trial in trials]
+    return problems + [found for job in jobs for found in job.result()]
 
 
 def run_trial(name: str, key: str, seeds: int, as_graded: bool) -> list[Problem]:

@@ -64,28 +64,31 @@ def check(
 
     Each right answer is tried as it stands on all draws, and rewritten in several ways on one.
     """
-    from autograder.bank import check_bank
+    from autograder.bank import check_bank, processes
     from autograder.lint import lint, source_problem
     from autograder.problems import table
     from autograder.source import SourceError
     from autograder.variants import check_variants
 
     problems = []
-    for one in chosen(chapter):
-        with console.status(f"checking {one.slug}"):
-            problems += lint(one)
-            if lacks := one.lacks():
-                console.print(f"its bank is not tried: {lacks}", style="yellow")
-                continue
-            try:
-                workers = os.cpu_count() or 1
-                problems += check_bank(one, seeds, workers) + check_variants(one, workers)
-            except SourceError as error:
-                problems.append(source_problem(error))
+    workers = os.cpu_count() or 1
+    with processes(workers) as pool:
+        for one in chosen(chapter):
+            with console.status(f"checking {one.slug}"):
+                found = lint(one)
+                if lacks := one.lacks():
+                    console.print(f"its bank is not tried: {lacks}", style="yellow")
+                else:
+                    try:
+                        found += check_bank(one, seeds, pool) + check_variants(one, workers)
+                    except SourceError as error:
+                        found.append(source_problem(error))
+            told = f"{len(found)} to mend" if found else "nothing to mend"
+            console.print(f"{'❌' if found else '✅'} {one.slug}: {told}")
+            problems += found
     if problems:
         console.print(table(problems))
         raise typer.Exit(1)
-    console.print("✅ nothing to mend")
 
 
 @app.command()

@@ -15,12 +15,14 @@ from autograder.strength import WANTED, Part, Report, Told
 
 @contextmanager
 def shown(console: Console, what: str) -> Iterator[Told]:
-    """A bar while mutants are tried, where there is a terminal."""
+    """A bar while mutants are tried; where there is no terminal, ten lines."""
     with bars(console) as progress:
         task = progress.add_task(what, total=None)
 
         def told(done: int, of: int) -> None:
             progress.update(task, total=of, completed=done)
+            if not console.is_terminal and done * 10 // of > (done - 1) * 10 // of:
+                console.print(f"{what}: {done} of {of} mutants", soft_wrap=True)
 
         yield told
 

@@ -1,6 +1,7 @@
 """The bank of answers: each chapter's may ship, and each kind of fault in one is reported."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,12 +17,18 @@ SEEDS = 3
 on ten by `-s banks`, compiled as in a notebook."""
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    with bank.processes(2, as_graded=True) as pool:
+        yield pool
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", course.chapters(), ids=lambda chapter: chapter.slug)
-def test_the_bank_of_a_chapter_may_ship(chapter):
+def test_the_bank_of_a_chapter_may_ship(chapter, pool):
     if chapter.lacks():
         pytest.skip(chapter.lacks())
-    problems = check_bank(chapter, seeds=2, workers=2, as_graded=True)
+    problems = check_bank(chapter, 2, pool, as_graded=True)
     assert not problems, "\n".join(str(problem) for problem in problems)
 
 
