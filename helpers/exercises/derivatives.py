@@ -698,13 +698,17 @@ class ImplicitFixedPoint(Exercise):
         yield Case("what `jax.vjp` keeps", "keep", *network(rng, 0.0), about=["memory"])
 
     def equations(self, rng: np.random.Generator) -> Iterator[Case]:
-        """From two starts: one far off, and the solution."""
+        """From a start far off, from the solution, and with a part that rests from the start."""
         a, x0, ct = network(rng, 3.0)
         about = ["value", "gradient", "start"]
         yield Case("a start far off", "solve", a, x0, ct, about=about)
         a, x0, ct = network(rng, 0.0)
         solution = solve64(a).astype(np.float32)
         yield Case("a start at the solution", "solve", a, solution, ct, about=about)
+        a, x0, ct = network(rng, 3.0)
+        a[-1], x0[-1] = 0.0, 0.0
+        yield Case("a last entry that is 0 throughout, and a cotangent of 1e-7", "solve", a, x0,
+                   1e-5 * ct, about=["value", "gradient"])  # fmt: skip
 
     def probe(
         self, fixed_point: Answer, task: str, a: Array, x0: Array, ct: Array

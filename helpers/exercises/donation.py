@@ -334,6 +334,8 @@ class TrainingStep(Exercise):
             spoiled = *descent(rng, label=label), False
             yield Case(f"{what} among the labels of batch 2", *spoiled, about=["bad", "donated"])
         yield Case("one slope too large for float32", *steep(rng), False, about=["bad", "donated"])
+        yield Case("a loss too large for float32, of slopes that are not", *far(rng), False,
+                   about=["bad", "donated"])  # fmt: skip
 
     def probe(
         self, momentum_step: Callable[..., Any], w: Array, b: Array, x: Array, ys: Array,
@@ -424,6 +426,15 @@ def steep(rng: np.random.Generator) -> tuple[Any, ...]:
     w, b, x, ys, rates = descent(rng)
     w[0], x[:, 0] = 0.0, 3e38
     return w, b, x, ys, rates
+
+
+def far(rng: np.random.Generator) -> tuple[Any, ...]:
+    """Inputs of exercise 6.2 whose slopes are finite, and neither their squares nor the loss.
+
+    A label is 1e20, and b is float32, which has room for its slope.
+    """
+    w, b, x, ys, rates = descent(rng, label=1e20)
+    return w, b.astype(np.float32), x, ys, rates
 
 
 def momentum_descent(

@@ -187,6 +187,8 @@ class MaskedLogSumExp(Exercise):
             "nothing but −∞ selected": ([-Inf, b, -Inf, d], [_, m, _, m]),
         }
         yield Case("nine rows, one for each trap", *selection(rows))
+        about = ["value", "gradient"]
+        yield Case("nine rows of numbers down to −1e35", *far_below(rng), about=about)
 
     def probe(
         self, masked_logsumexp: Callable[..., Any], x: Array, mask: Array, names: Sequence[str]
@@ -232,6 +234,16 @@ def selection(rows: Mapping[str, tuple[Sequence[Any], Sequence[Any]]]) -> tuple[
     """Inputs of exercise 2.2: float32 and bool arrays of shape (rows, 4), and the rows' names."""
     x = np.array([numbers for numbers, _ in rows.values()], np.float32)
     return x, np.array([mask for _, mask in rows.values()]), list(rows)
+
+
+def far_below(rng: np.random.Generator) -> tuple[Any, ...]:
+    """Inputs of exercise 2.2: in each row two or three numbers far below what is masked."""
+    rows = {}
+    for number in range(1, 10):
+        mask = rng.permutation([True, True, number % 2 == 0, False])
+        numbers = np.where(mask, -rng.uniform(1e34, 1e35, 4), rng.uniform(-2.0, 2.0, 4))
+        rows[f"number {number}"] = list(numbers), list(mask)
+    return selection(rows)
 
 
 def row_properties(x: Array, mask: Array) -> tuple[str, str]:
@@ -400,7 +412,7 @@ class SafeArccos(Exercise):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         forget()
-        x = np.array([-1.5, -1.0, -0.9, 0.6, 0.9996, 0.99999, 1.0, 1.0000001], np.float32)
+        x = np.array([-1.5, -1.0, -0.9, 0.6, 0.99992, 0.99999, 1.0, 1.0000001], np.float32)
         yield Case("eight numbers on both sides of the edges", x, np.float32(2.5))
 
     def probe(self, safe_arccos: Callable[..., Any], x: Array, tangent: Any) -> Mapping[str, Any]:
@@ -479,7 +491,7 @@ class FindAndMend(Exercise):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         forget()
         yield Case(
-            "five chains of stages",
+            "seven chains of stages",
             "culprit",
             [
                 [["shift", "log", "square"], [3.0, 2.0, 0.5]],
@@ -487,6 +499,9 @@ class FindAndMend(Exercise):
                 [["square", "root", "shift"], [0.0, 1.0, -2.0]],
                 [["exp", "log", "shift"], [1.0, 100.0, 0.0]],
                 [["shift", "square", "exp"], [1.0, 2.0, -2.0]],
+                # each slope is finite, their product is not
+                [["root", "log", "square"], [2e-38, 1.0, 4.0]],
+                [["root", "outer root", "shift"], [0.0, 1.0, 4.0]],
             ],
             about=["forward", "backward", "none"],
         )

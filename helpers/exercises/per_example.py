@@ -477,8 +477,12 @@ class DiagonalFisher(Exercise):
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         params, x = classifier(rng)
         yield Case("5 examples of 3 classes", params, x, about=["value"])
-        for name, shift in (("a class of probability 1e-14", -32.0), ("one of 0", -200.0)):
-            yield Case(name, with_last_logit(params, shift), x, about=["sharp"])
+        for name, *shifts in (
+            ("a class of probability 1e-14", 0.0, -32.0),
+            ("two such classes", -32.0, -32.0),
+            ("one of 0", 0.0, -200.0),
+        ):
+            yield Case(name, with_last_logits(params, *shifts), x, about=["sharp"])
 
     def probe(
         self, diagonal_fisher: Callable[..., Any], params: Any, x: Array
@@ -486,6 +490,11 @@ class DiagonalFisher(Exercise):
         import jax
 
         return {"fisher": jax.jit(diagonal_fisher, static_argnums=0)(class_logits, params, x)}
+
+    def told_by(self, case: Case, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Everything, and which leaves are off: a tiny entry may be that looks like 0 to others."""
+        off = {row.hint for row in self.judge(case, seen) if not row.passed}
+        return {**seen, "off": sorted(off)}
 
     def judge(self, case: Case, seen: Mapping[str, Any]) -> Iterator[Row]:
         params, x = case
@@ -513,9 +522,9 @@ def classifier(rng: np.random.Generator, rows: int = 5) -> tuple[dict[str, Any],
     return params, normal(rng, rows, 2)
 
 
-def with_last_logit(params: dict[str, Any], shift: float) -> dict[str, Any]:
-    """The same network, with so much added to the logit of the last class."""
-    shifts = np.array([0.0, 0.0, shift], np.float32)
+def with_last_logits(params: dict[str, Any], second: float, last: float) -> dict[str, Any]:
+    """The same network, with so much added to the logits of the second and the last class."""
+    shifts = np.array([0.0, second, last], np.float32)
     return params | {"out": params["out"] | {"b": params["out"]["b"] + shifts}}
 
 

@@ -810,8 +810,8 @@ describe(
 )
 
 # %% [markdown]
-# Run that cell a few times: which of the three is the fastest changes with n, and from run to run.
-# "Forward over reverse is the fastest" stands in many tutorials, and is not what one measures.
+# Run that cell a few times: which of the three is the fastest may change with n, and from run to
+# run. "Forward over reverse is the fastest" stands in many tutorials; ask your own clock.
 #
 # Where they do differ is memory on a *deep* function. Reverse mode keeps states, and two nested
 # reverse passes keep the states of a program that is itself a forward and a backward pass. Forward
@@ -935,11 +935,29 @@ assert after_thirty[0] > 1e-2 and after_thirty[1] < 1e-4
 # p \leftarrow r' + \beta p .$$
 #
 # ❌ Three ways to lose. **0/0**: once r = 0, the next α is 0/0, and a loop of fixed length turns a
-# finished solution into NaN. **A tolerance without a scale**: gradients of size 10⁻⁴ are ordinary,
-# and "stop when r is below 10⁻⁶" stops early or at once; compare r with b. And **curvature that is
-# not positive**. CG believes that A is positive definite; away from a minimum a Hessian often is
-# not. Then the solution of H·p = −∇f is where the slope vanishes, which may be a saddle or a
-# maximum, and it may lie uphill:
+# finished solution into NaN. **A tolerance without a scale**: gradients may be small, and "stop
+# when r is below 10⁻⁶" stops at once where b is; compare r with b.
+
+# %% tags=["claim"]
+diagonal = jnp.float32([1, 2, 4])
+b = 1e-7 * diagonal  # x is 1e-7 in all places
+tolerances = {"1e-6": {"tol": 0.0, "atol": 1e-6}, "1e-6 · ‖b‖": {"tol": 1e-6}}
+found = {
+    name: jax.scipy.sparse.linalg.cg(lambda v: diagonal * v, b, **stop)[0]
+    for name, stop in tolerances.items()
+}
+r = p = jnp.zeros(3)
+alpha = (r @ r) / (p @ (diagonal * p))
+print("once r is 0, the next α is", alpha)
+for name, x in found.items():
+    print(f"stopped when r is below {name:10} x is {np.round(x / 1e-7, 3)} · 1e-7")
+assert np.isnan(alpha) and not np.any(found["1e-6"])
+assert_close(found["1e-6 · ‖b‖"], np.full(3, 1e-7), rtol=1e-5)
+
+# %% [markdown]
+# And **curvature that is not positive**. CG believes that A is positive definite; away from a
+# minimum a Hessian often is not. Then the solution of H·p = −∇f is where the slope vanishes, which
+# may be a saddle or a maximum, and it may lie uphill:
 
 
 # %% tags=["claim"]

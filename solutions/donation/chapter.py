@@ -14,14 +14,14 @@
 #
 # **Donation** ends that. You tell JAX that an argument will not be needed again, and the result
 # is written where the argument was. It costs one word, and your old arrays. Code that still
-# counts on them fails: there are four ways to do that, and each has its error. Code that stands
-# in the way of the donation does not fail: it runs, slower and larger than it should.
+# counts on them fails: there are four ways to do that, and three errors. Code that stands in the
+# way of the donation does not fail: it runs, slower and larger than it should.
 #
 # Afterwards you can
 #
 # - prove that a buffer was reused, in three ways;
 # - tell from shapes and dtypes which arguments are worth donating;
-# - know the four mistakes by the text of their errors, and find the line that is to blame;
+# - know the four mistakes by the errors that they end in, and find the line that is to blame;
 # - keep snapshots, caches and frozen layers beside a donated state;
 # - find what silently keeps a donation back.
 #
@@ -398,8 +398,8 @@ assert side_memory(10) < numbers().nbytes or not on_cpu
 # ## 6.4 What can't be reused
 #
 # You may donate whatever you like. It helps if some *result* can lie in the buffer: it needs as
-# many bytes as the argument. The same shape and dtype always do. If no result has as many, JAX
-# warns, once, while it lowers the program:
+# many bytes as the argument. The same shape and dtype always do. If no result has as many
+# *numbers*, JAX warns, once, while it lowers the program:
 
 
 # %% tags=["given"]
@@ -436,6 +436,7 @@ programs = {
     "one half of it": lambda x: x[:512] * 2,
     "two of it": lambda x: jnp.concatenate([x, x]),
     "float16": lambda x: x.astype(jnp.float16),
+    "two of it in float16": lambda x: jnp.concatenate([x, x]).astype(jnp.float16),
     "argument not used": lambda x: jnp.zeros(1024),
     "inside another jit": outer,
 }
@@ -448,12 +449,15 @@ for what, fn in programs.items():
 
 assert fate["same shape and dtype"] == fate["another shape, same size"] == (False, True)
 assert fate["one half of it"] == fate["two of it"] == (True, False)
+assert fate["two of it in float16"] == (True, False)
 silent = {what for what, (warns, reused) in fate.items() if not warns and not reused}
 assert silent >= {"float16", "argument not used", "inside another jit"}
 
 # %% [markdown]
-# A reshape lies in the old buffer as well as the same shape does. Across dtypes of one size JAX
-# leaves the choice to XLA and does not warn (§6.13 tries float32 to int32); count on neither.
+# A reshape lies in the old buffer as well as the same shape does. JAX warns by numbers, not by
+# bytes: it does of as many bytes in twice as many numbers, and does not of half as many bytes in as
+# many numbers. Where both agree and the dtypes differ, it leaves the choice to XLA (§6.13 tries
+# float32 to int32); count on nothing.
 #
 # Three of the failures are silent. The one that costs the most is the dtype, because it happens by
 # itself. ❌ A float16 state meets a float32 learning rate, and promotion does the rest: the result
@@ -678,10 +682,16 @@ assert not copied["jnp.asarray(x)"] and not copied["jax.tree.map(lambda x: x, x)
 # equal results of one program do not share, not even one that is returned twice; and an argument
 # that is returned as it is was copied, unless it was donated.
 
+
 # %% tags=["claim"]
-once, again, passed = jax.jit(lambda x: (2 * x, 2 * x, x))(x)
-print("shared among results and argument:", shared((once, again, passed, x)))
-assert shared((once, again, passed, x)) == []
+def several(x):
+    y = 2 * x
+    return y, y, 2 * x, x
+
+
+results = jax.jit(several)(x)
+print("shared among results and argument:", shared((*results, x)))
+assert len(results) == 4 and shared((*results, x)) == []
 
 # %% [markdown]
 # ❌ Look out for the tree that shares with *itself*. Language models tie their last layer to the

@@ -253,6 +253,16 @@ def masked_logsumexp(x, mask):
     return jax.nn.logsumexp(jnp.where(mask, x, jnp.finfo(x.dtype).min), axis=1)
 
 
+# %% 2.2 wrong: −1e30 in place of what is masked
+# A selected number may lie below it, and then what was masked is the largest of the row. float32
+# goes down to −3.4e38; no number is small enough but the one that is taken out.
+# see: 2.6
+def masked_logsumexp(x, mask):
+    some = jnp.any(mask & (x > -jnp.inf), axis=1)
+    filled = jnp.where(mask & some[:, None], x, -1e30)
+    return jnp.where(some, jax.nn.logsumexp(filled, axis=1), -jnp.inf)
+
+
 # %% 2.2 wrong: leaves a selected −∞ to logsumexp
 # `where=mask` takes care of what is masked, and nearly of empty rows: their derivative in forward mode
 # is NaN. And where all that is selected is −∞, so is its largest number, and −∞ − (−∞) is NaN: the
@@ -691,6 +701,22 @@ def _(primals, tangents):
     return safe_arccos(x), -dx / root
 
 
+# %% 2.4 wrong: caps from 0.9999 on
+# The slope is −100 where 1 − x² is 1e-4, and that is at 0.99995. From 0.9999 on it would be −71.
+# see: 2.8
+@jax.custom_jvp
+def safe_arccos(x):
+    return jnp.arccos(jnp.clip(x, -1.0, 1.0))
+
+
+@safe_arccos.defjvp
+def _(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    inside = jnp.abs(x) < 0.9999
+    root = jnp.sqrt(jnp.where(inside, 1 - x * x, 1e-4))
+    return safe_arccos(x), -dx / root
+
+
 # %% 2.4 wrong: adds 1e-4 under the root
 # On the edge that is right. Everywhere else it changes a slope that was fine, by six per cent where
 # the true one is 35.
@@ -955,6 +981,30 @@ def culprit(stages, x):
         if not jnp.all(jnp.isfinite(values[-1])):
             return name
     for (name, stage), value in zip(stages, values):
+        slope = jax.grad(lambda x: jnp.sum(stage(x)))(value)
+        if not jnp.all(jnp.isfinite(slope)):
+            return name
+    return None
+
+
+def mended_score(w, v, x):
+    hidden = jnp.tanh(jnp.log1p(x * x) @ w)
+    mean = jnp.mean(hidden, axis=0)
+    std = safe_norm(hidden - mean, axis=0) / jnp.sqrt(hidden.shape[0])
+    return jnp.logaddexp(jnp.concatenate([mean, std]) @ v, 0.0)
+
+
+# %% 2.5 wrong: asks each stage for its own slope
+# A slope that comes back is multiplied by the next: each may be finite, and their product not. Hand
+# on what came back, as `jax.vjp` does.
+# see: 2.11
+def culprit(stages, x):
+    values = [jnp.asarray(x)]
+    for name, stage in stages:
+        values.append(stage(values[-1]))
+        if not jnp.all(jnp.isfinite(values[-1])):
+            return name
+    for (name, stage), value in reversed(list(zip(stages, values))):
         slope = jax.grad(lambda x: jnp.sum(stage(x)))(value)
         if not jnp.all(jnp.isfinite(slope)):
             return name

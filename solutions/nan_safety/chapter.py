@@ -214,13 +214,13 @@ assert np.isnan(edges["√(x²) at 0"][1])
 
 # %% [markdown]
 # Once there, NaN spreads. Sums, means and maxima are NaN; of a matrix product one row. Every
-# comparison with it is False, also with itself, so that `loss < best` simply stops being true; and
-# `argmax` takes it for the largest number.
+# comparison by `<`, `>` or `==` is False, also with itself, and `!=` is True: `loss < best` simply
+# stops being true. And `argmax` takes it for the largest number.
 
 # %% tags=["claim"]
 x = jnp.array([1.0, jnp.nan, 3.0])
 assert np.isnan(jnp.sum(x)) and np.isnan(jnp.mean(x)) and np.isnan(jnp.max(x))
-assert not (x[1] < 5) and not (x[1] > 5) and not (x[1] == x[1])
+assert not (x[1] < 5) and not (x[1] > 5) and not (x[1] == x[1]) and x[1] != x[1]
 assert jnp.argmax(x) == 1
 
 matrix = jnp.ones((4, 4)).at[2, 1].set(jnp.nan)
@@ -628,21 +628,26 @@ assert_close((value, slope), (5.0, np.array([1.0, 0.0, 3.0])), rtol=1e-6)
 
 # %% [markdown]
 # ❌ The popular cure is a small number: `sqrt(x² + 1e-12)`, `x / (norm + 1e-8)`, `maximum(norm,
-# 1e-6)`. It is finite everywhere, and wrong wherever x is not large against it. Here is a vector
-# of length 1e-7, scaled to unit length. It should have length 1.
+# 1e-6)`. The value is finite everywhere, and wrong wherever x is not large against it: here is a
+# vector of length 1e-7, scaled to unit length, which should have length 1. And behind a norm the
+# small number comes too late for the slope: at 0 the norm has made a NaN of it.
 
 # %% tags=["claim"]
-v = np.float32([0.6e-7, 0.8e-7])
-unit_lengths = {
-    "v / sqrt(‖v‖² + 1e-12)": v / jnp.sqrt(v @ v + 1e-12),
-    "v / (‖v‖ + 1e-8)": v / (jnp.linalg.norm(v) + 1e-8),
-    "v / maximum(‖v‖, 1e-6)": v / jnp.maximum(jnp.linalg.norm(v), 1e-6),
-    "v / safe_norm(v)": v / safe_norm(v),
+v, zeros = np.float32([0.6e-7, 0.8e-7]), np.zeros(2, np.float32)
+units = {
+    "v / sqrt(‖v‖² + 1e-12)": lambda v: v / jnp.sqrt(v @ v + 1e-12),
+    "v / (‖v‖ + 1e-8)": lambda v: v / (jnp.linalg.norm(v) + 1e-8),
+    "v / maximum(‖v‖, 1e-6)": lambda v: v / jnp.maximum(jnp.linalg.norm(v), 1e-6),
+    "v / safe_norm(v), guarded": lambda v: v / jnp.where(jnp.any(v), safe_norm(v), 1.0),
 }
-for name, unit in unit_lengths.items():
-    print(f"{name:24} has length {np.linalg.norm(unit):.3f}")
-lengths = [float(np.linalg.norm(unit)) for unit in unit_lengths.values()]
+lengths, slopes = [], []
+for name, unit in units.items():
+    lengths.append(float(np.linalg.norm(unit(v))))
+    slopes.append("NaN" if np.all(np.isnan(jax.jacrev(unit)(zeros))) else "finite")
+    print(f"{name:25} has length {lengths[-1]:.3f}, and slopes at 0 are {slopes[-1]}")
 assert_close(lengths, [0.1 / np.sqrt(1.01), 1 / 1.1, 0.1, 1.0], rtol=1e-5)
+assert slopes == ["finite", "NaN", "NaN", "finite"]
+assert all(np.all(np.isfinite(unit(zeros))) for unit in units.values())
 
 # %% [markdown]
 # Is `1e-7` a number that occurs? Gradients are that small, and so are the variances of quiet
@@ -1797,7 +1802,7 @@ def mended_score(w, v, x):
 # ## 2.12 What to keep
 #
 # 💡 **Guard the input, then the output: two wheres.** One keeps the value right and the gradient
-# NaN; an ε keeps both finite and small numbers wrong.
+# NaN; an ε keeps the value finite, small numbers wrong, and behind a norm the gradient NaN.
 #
 # 💡 **Stay in logarithms, pass masks as masks, and select instead of multiplying.**
 #

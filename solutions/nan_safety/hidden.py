@@ -16,6 +16,7 @@ from helpers.exercises.nan_safety import (
     SafeArccos,
     batch,
     clip,
+    far_below,
     huge,
     pairs,
     selection,
@@ -51,6 +52,7 @@ class HiddenMaskedLogSumExp(MaskedLogSumExp):
         }
         names = [str(name) for name in rng.permutation(list(rows))]
         yield Case("nine other rows", *selection({name: rows[name] for name in names}))
+        yield Case("other numbers down to −1e35", *far_below(rng), about=["value", "gradient"])
 
 
 class HiddenPaddedCrossEntropy(PaddedCrossEntropy):

@@ -252,6 +252,28 @@ def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
     )
 
 
+# %% 5.1 wrong: leaves bfloat16 out of the decay
+# Only the leaves that are float32 are decayed here. Without a mask all are, whatever their dtype.
+# see: 5.6
+def lion(learning_rate, b1=0.9, b2=0.99, weight_decay=0.0, mask=None):
+    def init(params):
+        return jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+
+    def update(gradients, moment, params):
+        blend = jax.tree.map(lambda g, m: b1 * m + (1 - b1) * g, gradients, moment)
+        moment = jax.tree.map(lambda g, m: b2 * m + (1 - b2) * g, gradients, moment)
+        return jax.tree.map(lambda x, p: jnp.sign(x).astype(p.dtype), blend, params), moment
+
+    def wide(params):
+        return jax.tree.map(lambda p: p.dtype == jnp.float32, params)
+
+    return chain(
+        GradientTransformation(init, update),
+        add_decayed_weights(weight_decay, wide if mask is None else mask),
+        scale_by_learning_rate(learning_rate),
+    )
+
+
 # %% 5.1 wrong: the schedule starts at step 1
 # The first step has the rate of 0 steps done. Count after the rate was used.
 # see: 5.8
@@ -1408,6 +1430,34 @@ def accumulate(optimizer, every):
         updates = jax.tree.map(lambda u: jnp.where(steps, u, jnp.zeros_like(u)), updates)
         inner = jax.tree.map(lambda a, b: jnp.where(steps, a, b), new, inner)
         total = jax.tree.map(lambda s: jnp.where(full, jnp.zeros_like(s), s), total)
+        return updates, (jnp.where(full, 0, calls), jnp.where(full, 0, used), total, inner)
+
+    return GradientTransformation(init, update)
+
+
+# %% 5.4 wrong: hands the optimizer a float32 mean
+# The sum is float32, and its mean is too: an optimizer that keeps its moments in the dtype of the
+# gradients gets others than without the wrapper. Cast the mean back.
+# see: 5.5
+def accumulate(optimizer, every):
+    def init(params):
+        total = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+        return jnp.int32(0), jnp.int32(0), total, optimizer.init(total)
+
+    def update(gradients, state, params):
+        calls, used, total, inner = state
+        good = jnp.all(jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(gradients)]))
+        total = jax.tree.map(lambda s, g: s + jnp.where(good, g, 0.0), total, gradients)
+        calls, used = calls + 1, used + good
+        full = calls == every
+        mean = jax.tree.map(lambda s: s / jnp.maximum(used, 1), total)
+        updates, new = optimizer.update(mean, inner, params)
+        steps = full & (used > 0)
+        updates = jax.tree.map(
+            lambda u, g: jnp.where(steps, u, jnp.zeros_like(u)).astype(g.dtype), updates, gradients
+        )
+        inner = jax.tree.map(lambda a, b: jnp.where(steps, a, b), new, inner)
+        total = jax.tree.map(lambda s: jnp.where(full, 0.0, s), total)
         return updates, (jnp.where(full, 0, calls), jnp.where(full, 0, used), total, inner)
 
     return GradientTransformation(init, update)

@@ -997,11 +997,12 @@ ax.annotate(
 ax.set_xlim(0, 1500)
 ax.set_ylim(0, 1.05)
 ax.set_yticks([0, 0.5, 1])
-assert unclipped[-1] < 0.1
+lowest, last = unclipped[101:].min(), unclipped[-1]
+assert (round(lowest, 3), round(last, 3)) == (0.014, 0.056)
 describe(
     fig,
     "Length of Adam's steps for gradients of 1, with one of 1000 at step 101. Without clipping it "
-    "falls to 0.015 and is 0.05 at the end, 1400 steps later; with clipping it stays at 1.",
+    "falls to 0.014 and is 0.056 at the end, 1400 steps later; with clipping it stays at 1.",
 )
 
 # %% [markdown]

@@ -21,7 +21,7 @@ from helpers.exercises.per_example import (
     flipped_labels,
     network,
     regression,
-    with_last_logit,
+    with_last_logits,
 )
 
 
@@ -64,8 +64,14 @@ class HiddenDiagonalFisher(DiagonalFisher):
         params, x = classifier(rng)
         yield Case("another network", params, x, about=["value"])
         shift = float(rng.uniform(-34.0, -22.0))
-        yield Case("another tiny class", with_last_logit(params, shift), x, about=["sharp"])
-        yield Case("another impossible class", with_last_logit(params, -200.0), x, about=["sharp"])
+        yield Case("another tiny class", with_last_logits(params, 0.0, shift), x, about=["sharp"])
+        shifts = shift, -32.0
+        yield Case(
+            "a class that is nearly sure", with_last_logits(params, *shifts), x, about=["sharp"]
+        )
+        yield Case(
+            "another impossible class", with_last_logits(params, 0.0, -200.0), x, about=["sharp"]
+        )
 
 
 class HiddenDenseNorms(DenseNorms):

@@ -61,7 +61,10 @@ class TrainState:
         leaves, structure = jax.tree.flatten(self.params)
         slopes, averages = jax.tree.leaves(grads), jax.tree.leaves(self.ema)
         moved = [(p - self.rate * g).astype(p.dtype) for p, g in zip(leaves, slopes)]
-        ema = [self.decay * e + (1 - self.decay) * p for e, p in zip(averages, moved)]
+        ema = [
+            self.decay * e + (1 - self.decay) * p.astype(jnp.float32)
+            for e, p in zip(averages, moved)
+        ]
         return self.replace(
             params=structure.unflatten(moved), ema=structure.unflatten(ema), step=self.step + 1
         )
@@ -98,7 +101,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return TrainState(params, ema, self.step + 1, self.key, self.rate, self.decay)
 
 
@@ -125,7 +128,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -153,7 +156,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -189,7 +192,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -255,7 +258,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -290,7 +293,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -327,6 +330,35 @@ class TrainState:
 create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
 
 
+# %% 7.1 wrong: the average rounds too much, or too little
+# A float16 times a Python number is a float16: so the share of the new params is rounded to three
+# digits before it is added. Or the params were averaged before they were rounded. Round them first,
+# then widen what is kept, and average that.
+# see: 7.9
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TrainState:
+    params: Tree
+    ema: Tree
+    step: Array
+    key: Array
+    rate: float = field(metadata={"static": True})
+    decay: float = field(metadata={"static": True})
+
+    @classmethod
+    def create(cls, params, key, *, rate, decay):
+        ema = jax.tree.map(lambda p: p.astype(jnp.float32), params)
+        return cls(params, ema, jnp.zeros((), jnp.int32), key, rate, decay)
+
+    def apply_gradients(self, grads):
+        params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
+        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        return replace(self, params=params, ema=ema, step=self.step + 1)
+
+
+create_state, apply_gradients = TrainState.create, TrainState.apply_gradients
+
+
 # %% 7.1 wrong: averages the old params
 # The average takes in the params after the step. The old ones lag one step behind.
 # see: 7.9
@@ -347,9 +379,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(
-            lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, self.params
-        )
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, self.params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -377,7 +407,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: (1 - self.decay) * e + self.decay * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + self.decay * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -405,7 +435,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: p - self.rate * g, self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -433,7 +463,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: p - (self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -464,7 +494,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -492,7 +522,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         self.params, self.ema, self.step = params, ema, self.step + 1
         return self
 
@@ -520,7 +550,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -548,7 +578,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -576,7 +606,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + jnp.int32(1))
 
 
@@ -604,7 +634,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(
             self, params=params, ema=ema, step=self.step + 1, key=jax.random.fold_in(self.key, 1)
         )
@@ -633,7 +663,7 @@ class TrainState:
 
     def apply_gradients(self, grads):
         params = jax.tree.map(lambda p, g: (p - self.rate * g).astype(p.dtype), self.params, grads)
-        ema = jax.tree.map(lambda e, p: self.decay * e + (1 - self.decay) * p, self.ema, params)
+        ema = jax.tree.map(lambda e, p: e + (1 - self.decay) * (p - e), self.ema, params)
         return replace(self, params=params, ema=ema, step=self.step + 1)
 
 
@@ -1604,6 +1634,67 @@ class LowRank:
 
     def __matmul__(self, x):
         return self.scale * (self.left @ (self.right @ x))
+
+
+# %% 7.4 wrong: accepts stacks of factors
+# Two factors with three axes each fit together, and are a stack of matrices. People call the
+# constructor with one matrix; only JAX rebuilds it around a stack.
+# see: 7.12
+@jax.tree_util.register_pytree_with_keys_class
+class LowRank:
+    def __init__(self, left, right, scale=1.0):
+        if left.ndim != right.ndim or left.shape[-1] != right.shape[-2]:
+            raise ValueError("factors that don't fit")
+        self.left, self.right, self.scale = left, right, scale
+
+    def tree_flatten_with_keys(self):
+        keys = [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in ("left", "right")]
+        return keys, self.scale
+
+    @classmethod
+    def tree_unflatten(cls, scale, children):
+        matrix = object.__new__(cls)
+        matrix.left, matrix.right = children
+        matrix.scale = scale
+        return matrix
+
+    @property
+    def shape(self):
+        return self.left.shape[0], self.right.shape[1]
+
+    def __matmul__(self, x):
+        return self.scale * (self.left @ (self.right @ x))
+
+
+# %% 7.4 wrong: squeezes the product
+# The product with one column is a column. `squeeze` takes every axis of length 1, also one that is
+# meant; a vector needs no squeeze, for `@` gives a vector then.
+# see: 7.12
+@jax.tree_util.register_pytree_with_keys_class
+class LowRank:
+    def __init__(self, left, right, scale=1.0):
+        if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
+            raise ValueError("factors that don't fit")
+        self.left, self.right, self.scale = left, right, scale
+
+    def tree_flatten_with_keys(self):
+        keys = [(jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in ("left", "right")]
+        return keys, self.scale
+
+    @classmethod
+    def tree_unflatten(cls, scale, children):
+        matrix = object.__new__(cls)
+        matrix.left, matrix.right = children
+        matrix.scale = scale
+        return matrix
+
+    @property
+    def shape(self):
+        return self.left.shape[0], self.right.shape[1]
+
+    def __matmul__(self, x):
+        columns = x if x.ndim == 2 else x[:, None]
+        return (self.scale * (self.left @ (self.right @ columns))).squeeze()
 
 
 # %% 7.4 wrong: left and right swapped when rebuilt

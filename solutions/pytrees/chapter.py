@@ -991,9 +991,9 @@ error = show_error(
 #   `jax.random.key`; `rate` and `decay` are Python floats.
 # - `apply_gradients(state, grads)` → the next state. `grads` has the structure of the params, all
 #   float32. For each leaf `p ← p − rate · g`, in float32 and rounded once, to the dtype of p; then,
-#   with the *new* params, `ema ← decay · ema + (1 − decay) · p`; the step counts one more; the key
-#   stays. A jitted step is traced once: no leaf changes its dtype, and none is weakly typed at
-#   first only (§7.9).
+#   with the *new* params and in float32 too, `ema ← decay · ema + (1 − decay) · p`; the step counts
+#   one more; the key stays. A jitted step is traced once: no leaf changes its dtype, and none is
+#   weakly typed at first only (§7.9).
 #
 # In particular:
 #
@@ -1021,7 +1021,7 @@ def apply_gradients(state, grads):
     """The state after a step of gradient descent, with its average."""
     ### BEGIN SOLUTION
     params = jax.tree.map(lambda p, g: (p - state.rate * g).astype(p.dtype), state.params, grads)
-    ema = jax.tree.map(lambda e, p: state.decay * e + (1 - state.decay) * p, state.ema, params)
+    ema = jax.tree.map(lambda e, p: e + (1 - state.decay) * (p - e), state.ema, params)
     return replace(state, params=params, ema=ema, step=state.step + 1)
 
 
@@ -1737,4 +1737,4 @@ def _floating(leaf):
 # | match a name | `fnmatch.fnmatchcase(name, "*/b")` |
 # | shapes without numbers | `jax.eval_shape(init, …)` |
 # | ask for a floating dtype | `jnp.issubdtype(leaf.dtype, jnp.floating)` |
-# | one vector, and back | `vector, back = jax.flatten_util.ravel_pytree(t)` |
+# | one vector, and back (`import jax.flatten_util`) | `jax.flatten_util.ravel_pytree(t)` |

@@ -29,7 +29,7 @@ class HiddenOwnTrainState(OwnTrainState):
 
     def cases(self, rng: np.random.Generator) -> Iterator[Case]:
         *inputs, rate, _ = training(rng, rate=0.25)
-        yield Case("other numbers", "steps", *inputs, rate, 0.95, about=["value"])
+        yield Case("other numbers", "steps", *inputs, rate, 0.6, about=["value"])
         params, grads, key_data, rate, decay = training(rng)
         params = {"deep": {"nest": params}, "a": params["b"]}
         yield Case("another nest", "form", params, grads, key_data, rate, decay, about=["leaves"])

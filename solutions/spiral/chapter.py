@@ -1016,6 +1016,12 @@ harder_than = np.mean(np.array(norms) < float(zero_row[0]))
 print(f"a row of padding is harder than nine tenths of the data: {harder_than > 0.9}")
 assert harder_than > 0.9
 
+with CompileCounter() as counter:
+    for k in (3, 4, 5):
+        jax.lax.top_k(norms, k)
+print("programs for three values of k:", counter.count)
+assert counter.count == 3
+
 equal = np.array([2.0, 7.0, 7.0, 1.0])
 assert np.argsort(equal, kind="stable")[::-1].tolist() == [2, 1, 0, 3]
 assert np.argsort(-equal, kind="stable").tolist() == [1, 2, 0, 3]

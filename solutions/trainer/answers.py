@@ -1221,7 +1221,7 @@ class EarlyStopping:
         self.failures += 1
         if value < self.lowest - self.margin:
             self.lowest, self.step, self.failures = value, report.step, 0
-            self.kept = jax.tree.map(lambda x: np.array(x, copy=True), report.run)
+            self.kept = jax.tree.map(lambda x: x.copy(), report.run)
         return self.failures == self.patience
 
     def state(self):
@@ -1628,6 +1628,79 @@ class EarlyStopping:
         self.best, self.step, self.waited = state["best"], state["step"], state["waited"]
 
 
+# %% 9.4 wrong: copies by way of NumPy
+# NumPy has no arrays of keys, and a run of this course carries one. `jnp.copy` copies any array of
+# JAX.
+# see: 9.7
+@dataclass
+class EarlyStopping:
+    metric: str
+    patience: int
+    margin: float = 0.0
+    mode: str = "min"
+    best: float | None = None
+    step: int = 0
+    waited: int = 0
+    kept: Any = None
+
+    def __call__(self, report):
+        if self.metric not in report.logs:
+            return False
+        value = float(report.logs[self.metric])
+        gain = None
+        if self.best is not None:
+            gain = self.best - value if self.mode == "min" else value - self.best
+        if (gain is None and not np.isnan(value)) or (gain is not None and gain > self.margin):
+            self.best, self.step, self.waited = value, report.step, 0
+            self.kept = jax.tree.map(np.array, report.run)
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+    def state(self):
+        return {"best": self.best, "step": self.step, "waited": self.waited}
+
+    def restore(self, state):
+        self.best, self.step, self.waited = state["best"], state["step"], state["waited"]
+
+
+# %% 9.4 wrong: a margin in shares of the best
+# The margin is a difference, not a share: of a loss of 8, a margin of 0.125 is not a whole 1.
+# see: 9.8
+@dataclass
+class EarlyStopping:
+    metric: str
+    patience: int
+    margin: float = 0.0
+    mode: str = "min"
+    best: float | None = None
+    step: int = 0
+    waited: int = 0
+    kept: Any = None
+
+    def __call__(self, report):
+        if self.metric not in report.logs:
+            return False
+        value = float(report.logs[self.metric])
+        gain = None
+        if self.best is not None:
+            gain = self.best - value if self.mode == "min" else value - self.best
+        if (gain is None and not np.isnan(value)) or (
+            gain is not None and gain > self.margin * abs(self.best)
+        ):
+            self.best, self.step, self.waited = value, report.step, 0
+            self.kept = jax.tree.map(jnp.copy, report.run)
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+    def state(self):
+        return {"best": self.best, "step": self.step, "waited": self.waited}
+
+    def restore(self, state):
+        self.best, self.step, self.waited = state["best"], state["step"], state["waited"]
+
+
 # %% 9.4 wrong: keeps the latest run
 # What is kept is the run of the last evaluation, and with patience that is never the best one. Copy
 # only where the value is better.
@@ -1979,6 +2052,41 @@ def _like(array, leaf):
 def rows_of(seed, number, n, size):
     places = number * size + np.arange(size)
     orders = {e: np.random.default_rng(seed + e).permutation(n) for e in set(places // n)}
+    return np.array([orders[place // n][place % n] for place in places])
+
+
+def pack(run):
+    return {str(i): _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(run))}
+
+
+def unpack(arrays, like):
+    leaves, form = jax.tree.flatten(like)
+    return form.unflatten([_like(arrays[str(i)], leaf) for i, leaf in enumerate(leaves)])
+
+
+def _plain(leaf):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    if leaf.dtype == jnp.bfloat16:
+        leaf = jax.lax.bitcast_convert_type(leaf, jnp.uint16)
+    return np.array(leaf)
+
+
+def _like(array, leaf):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
+    if leaf.dtype == jnp.bfloat16:
+        return jax.lax.bitcast_convert_type(jnp.asarray(array), jnp.bfloat16)
+    return jnp.asarray(array)
+
+
+# %% 9.5 wrong: seed times epoch
+# Seed 0 has one order for all epochs, and each epoch of seed 2 is one of seed 1 as well. Give the
+# generator both numbers, `default_rng([seed, epoch])`.
+# see: 9.10
+def rows_of(seed, number, n, size):
+    places = number * size + np.arange(size)
+    orders = {e: np.random.default_rng(seed * (e + 1)).permutation(n) for e in set(places // n)}
     return np.array([orders[place // n][place % n] for place in places])
 
 

@@ -1376,11 +1376,11 @@ describe(
 # - `stopper(report)` looks up `report.logs[metric]`, a number or a scalar array. A report without
 #   it is ignored; otherwise it is an *evaluation*. It returns True at the `patience`-th evaluation
 #   in a row that is no better, and something else before.
-# - The first value that is not NaN is better than nothing. After that a value is better if it is
+# - The first finite value is better than nothing. After that a value is better if it is
 #   lower than the best by more than `margin` (with `mode="max"`: higher). NaN never is.
 # - `stopper.best` is the best value, `stopper.step` the `report.step` it came at, and
-#   `stopper.kept` a copy of `report.run` at that step, any pytree of arrays. It can be read after
-#   later steps have donated the run.
+#   `stopper.kept` a copy of `report.run` at that step, any pytree of arrays and typed keys. It can
+#   be read after later steps have donated the run.
 # - `stopper.state()` returns what a resumed run needs, as data that `json.dumps(…,
 #   allow_nan=False)` can write. `stopper.restore(state)` makes a new object with the same arguments
 #   go on as this one would have; `kept` need not be restored.
@@ -1699,8 +1699,8 @@ with CompileBudget(1, only="run_step"):
 # share one compiled step, the restored ones too.
 #
 # ❌ What if a part is forgotten? The next cell resumes without one part after the other. The figure
-# says how far the parameters are from the uninterrupted run in the end, in lengths of the way that
-# the run has gone.
+# says how far the averaged weights are from the uninterrupted run's in the end, in lengths of the
+# way that the run has gone.
 
 
 # %% tags=["claim"]
