@@ -255,8 +255,8 @@ def tests(session: nox.Session) -> None:
         environment.run("pytest", "tests/test_house.py")
         return
     environment.run("autograder", "build", "--check")
-    # a file's tests share what they set up, and many wait for a browser, a kernel or a deadline
-    environment.run("pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+    # a file's tests share what they set up; long ones come early in the alphabet
+    environment.run("pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
     session.notify("chapters")
 
 
