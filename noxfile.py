@@ -23,6 +23,7 @@ PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LOCK, KAULDRON_LOCK = "requirements.lock", "requirements-kauldron.lock"
 KAULDRON = "08_kauldron_tour"
+VENV = ".venv"
 SAMPLE_CLASS = "tests/sample_class/submitted"
 MEASURED = "build/measured"  # the book's page of measurements is made of what is here
 
@@ -68,6 +69,8 @@ class Environment:
         self.bin = f"{folder}/{'Scripts' if os.name == 'nt' else 'bin'}"
         self.stamp = ROOT / folder / "practical-jax.stamp"  # what was installed last
         self.env = SETTINGS | {"VIRTUAL_ENV": str(ROOT / folder)}
+        if folder != VENV:  # what few chapters import is compiled sooner than everything
+            self.env["UV_COMPILE_BYTECODE"] = None
 
     @property
     def python(self) -> str | None:
@@ -131,7 +134,7 @@ def _environment(session: nox.Session, python: str | None = None) -> Environment
     nox would make one for each session, 1 GB and half a minute each; these are shared. The session
     is skipped where that Python is not installed, in CI too.
     """
-    environment = Environment(session, ".venv")
+    environment = Environment(session, VENV)
     if python not in (None, environment.python or THIS_PYTHON):
         environment = Environment(session, f".nox/python{python}")
     environment.make(python or sys.executable)

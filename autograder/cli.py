@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
@@ -72,7 +73,7 @@ def check(
 
     problems = []
     workers = os.cpu_count() or 1
-    with processes(workers) as pool:
+    with processes(workers) if workers > 1 else nullcontext() as pool:
         for one in chosen(chapter):
             with console.status(f"checking {one.slug}"):
                 found = lint(one)

@@ -85,8 +85,10 @@ CRASH = "import ctypes\n\nctypes.string_at(0)\n"
 HANG = """
 
 def train(*args, **kwargs):
-    while True:
-        pass
+    import time
+
+    while True:  # for ever, and without a processor that the tests need
+        time.sleep(1)
 """
 PATCH = """import helpers.compiles
 
