@@ -242,7 +242,7 @@ def far_below(rng: np.random.Generator) -> tuple[Any, ...]:
     for number in range(1, 10):
         mask = rng.permutation([True, True, number % 2 == 0, False])
         numbers = np.where(mask, -rng.uniform(1e34, 1e35, 4), rng.uniform(-2.0, 2.0, 4))
-        rows[f"number {number}"] = list(numbers), list(mask)
+        rows[f"nothing above −1e34 selected (number {number})"] = list(numbers), list(mask)
     return selection(rows)
 
 
